@@ -119,22 +119,14 @@ class WorkerServices:
                 raise ModelFault(fault.kind, why, model=spec.id) from None
 
     def judges(self, settings: GradingSettings) -> tuple[GraderSpec, ...]:
-        """Return whoever judges by the rubric of the settings, every judge once.
-
-        Raises:
-            ModelFault: None is named and this worker has no key for any.
-        """
+        """Return every judge of the settings' rubric once; raise ModelFault where none is named and this worker has no key for any."""
         named = [judge for group in call_groups(settings.rubric) for judge in group.judges] if settings.rubric else []
         remote = settings.grader.remote if settings.grader else None
         judges = [judge or remote or self.grader_of(settings) for judge in named]
         return tuple({judge.model_dump_json(): judge for judge in judges}.values())
 
     def grader_of(self, settings: GradingSettings) -> ModelSpec:
-        """Return the model that judges: the thread's own, or this worker's default.
-
-        Raises:
-            ModelFault: None is named and this worker has no key for any.
-        """
+        """Return the model that judges: the thread's, or the default. Raise ModelFault where this worker has no key for any."""
         named = settings.grader.model if settings.grader else None
         return named or self.providers.default_grader()
 

@@ -207,11 +207,7 @@ class GraderQuestion:
 
 
 def grader_request(question: GraderQuestion) -> ModelRequest:
-    """Return the call that asks a question.
-
-    Raises:
-        ApplicationError: Of type `config`: the author's own prompt names a value that is not there.
-    """
+    """Return the call that asks a question; raise ApplicationError of type `config` where the author's prompt names an unknown value."""
     model, group, tools = question.model, question.group, question.tools
     if group.criteria[0].transform is not None and not question.transformed:
         text = f"the transform of {group.criteria[0].id} is run in a batch without a loop and without tools alone; leave it out"

@@ -407,11 +407,7 @@ class CaseEscalations:
         """Locks of the cases that are escalated, kept by who waits: of several calls about one, as after an outage, the first asks."""
 
     async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState) -> CaseAnswer | None:
-        """Ask the escalation model the next question about a case; None where there is none.
-
-        Raises:
-            ApplicationError: The call failed.
-        """
+        """Ask the escalation model the next question about a case; None where there is none. ApplicationError: the call failed."""
         if stored.case.escalate is None:
             return None
         async with self._locks.setdefault((call.batch_id, call.position), asyncio.Lock()):

@@ -506,11 +506,7 @@ class BatchActivities:
         return (await self._found(stored, output)).output if stored.case.transforms else output
 
     async def _found(self, stored: StoredCase, output: str) -> CheckedOutput:
-        """Return what is found of a case without a model; what several questions need is found once.
-
-        Raises:
-            ValueError: A check cannot decide.
-        """
+        """Return what is found of a case without a model, once for several questions; raise ValueError where a check cannot decide."""
         if not has_checks(stored.case):
             return CheckedOutput(output)
         drafted = CheckedDraft(output, stored.spent if stored.case.output is None else None, logprobs=stored.logprobs)

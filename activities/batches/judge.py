@@ -169,11 +169,7 @@ class JudgeActivities:
 
     @activity.defn(name="default_judge")
     async def default_judge(self, _rubric_id: str) -> ModelSpec:
-        """Return the model that judges where a judge names none.
-
-        Raises:
-            ApplicationError: Of type `config`: this worker has no key for any.
-        """
+        """Return the model that judges by default; raise ApplicationError of type `config` where this worker has no key for any."""
         try:
             return self._services.providers.default_grader()
         except Exception as error:  # noqa: BLE001 - the one classifier decides

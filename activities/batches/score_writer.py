@@ -39,11 +39,7 @@ async def write_back(call: WriteBackCall) -> WriteBackReport:
 
 
 async def write_scores(to: Target, scores: Sequence[TraceScore], environment: Mapping[str, str] = os.environ) -> WriteBackReport:
-    """Write scores, over those of the same ids, and return what became of them.
-
-    Raises:
-        ApplicationError: A key is missing or refused, or nobody answers.
-    """
+    """Write scores, over those of the same ids, and return what became of them; an ApplicationError says that none can be written."""
     places = asyncio.Semaphore(CONCURRENCY)
     async with _client(to, environment) as client:
 

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def connect(connections: Connections, endpoint: Endpoint) -> "AnthropicMessages":
-    """Return the adapter of an endpoint, with the cloud's own client where it is a cloud's.
-
-    Raises:
-        ModelFault: The cloud has no such region.
-    """
+    """Return the adapter of an endpoint, with a cloud's own client where it is one's; raise ModelFault for an unknown region."""
     from anthropic import AsyncAnthropic, omit  # a second that only its users pay
 
     from activities.providers.http import sdk_headers, sdk_timeout

@@ -117,11 +117,7 @@ def request_body(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str,
 
 
 def json_object(body: bytes) -> JsonObject:
-    """Read a reply's body as a JSON object; a 200 may also carry a proxy's page, half a body or none.
-
-    Raises:
-        ModelFault: It is no JSON object.
-    """
+    """Read a body as a JSON object; raise ModelFault where it is none: a 200 may also carry a proxy's page, half a body or nothing."""
     try:
         value = json_value(body)
     except ValueError as error:

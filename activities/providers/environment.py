@@ -99,11 +99,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def base_url(value: str, variable: str) -> str:
-    """Return a base URL without the slash at its end.
-
-    Raises:
-        InvalidRequest: It is none, or may be read in two ways; the message begins with `variable`.
-    """
+    """Return a base URL without its last slash; raise InvalidRequest, which begins with `variable`, where it is none, or ambiguous."""
     if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#@]*)?", value) or is_devious(value) or split_url(value) is None:
         cure = "write http(s)://host[:port][/path], without user, query or fragment"
         raise InvalidRequest(f"{variable}: {clip(_USER.sub('//', value))} is not a base URL; {cure}")
@@ -357,11 +353,7 @@ class NamedServer:
 
 
 def named_servers(own: Mapping[str, EndpointSettings], environ: Mapping[str, str]) -> dict[str, NamedServer]:
-    """Return the endpoints that can be called by name.
-
-    Raises:
-        InvalidRequest: An address that is named here is not a base URL.
-    """
+    """Return the endpoints that can be called by name; raise InvalidRequest where an address is not a base URL."""
     return {name: _server(endpoint, environ, name in own) for name, endpoint in named_endpoints(own).items()}
 
 

@@ -156,11 +156,7 @@ def clip(text: str, limit: int = 80) -> str:
 
 
 def parse_share(value: object) -> float:
-    """Return a share from 0 to 1 that is written as `0.9` or as `90%`.
-
-    Raises:
-        ValueError: It is no share; the message says what to write.
-    """
+    """Return a share from 0 to 1, written as `0.9` or as `90%`; raise ValueError, which says what to write, where it is no share."""
     text = str(value).strip()
     try:
         number = float(text.removesuffix("%"))

@@ -125,11 +125,7 @@ class JudgingWorkflow(contract.Judging):
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
 
     async def _by_criteria(self) -> contract.JudgeResult:
-        """Judge the thread that holds the finished run by one grading pass.
-
-        Raises:
-            NoJudgeAvailable: A provider, a tool or a remote grader failed.
-        """
+        """Judge the thread of the finished run by one pass; raise NoJudgeAvailable where a provider, a tool or a remote grader failed."""
         grading = self._pass
         try:
             judgement = await GradingPass(self._thread, self._run, grading, self._rubric, self._calls).judge()

@@ -174,11 +174,7 @@ def plan_lines(plan: FleetPlan, times: ServiceTimes) -> Iterator[str]:
 
 
 def parse_rate(text: str) -> float:
-    """Return the calls a second of `50/s`, `3000/min`, `100000/h` or `1000000/day`.
-
-    Raises:
-        InvalidRequest: It is none, or not above 0.
-    """
+    """Return the calls a second of `50/s`, `3000/min`, `100000/h` or `1000000/day`; raise InvalidRequest unless it is one above 0."""
     return _positive(text, r"(\d{1,9}(?:\.\d{1,9})?)/(s|min|h|day)", "--rate", "50/s, 3000/min, 100000/h or 1000000/day", divide=True)
 
 

@@ -185,11 +185,7 @@ BROUGHT: dict[str, int] = {}
 
 
 def what_is_lost(store: Store, version: int) -> list[str]:
-    """Return what is in a store that its tables of an older version have no place for, in words.
-
-    Raises:
-        StoreUnavailable: The store cannot be read.
-    """
+    """Return in words what of a store its tables of an older version have no place for; raise StoreUnavailable if it cannot be read."""
     from sqlalchemy import String, func, select
 
     def look(connection: "Connection") -> list[str]:

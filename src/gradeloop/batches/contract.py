@@ -270,11 +270,7 @@ def parse_upload(raw: object) -> Upload:
 
 
 def count_uploaded(raw: object) -> int:
-    """Return how many cases the raw argument of `StoreCases` has, which the activity that stores them validates.
-
-    Raises:
-        InvalidRequest: It is no object.
-    """
+    """Return how many cases the raw argument of `StoreCases` has, validated later; raise InvalidRequest where it is no object."""
     cases = _object(raw, _UPLOAD_KEYS).get("cases")
     return len(cases) if isinstance(cases, list) else 0
 

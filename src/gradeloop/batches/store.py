@@ -238,11 +238,7 @@ class BatchStore:
         await self._store.write_soon(SetWork(RELEASE, values, lambda _: None, (cost.call,)))
 
     async def require_writable(self, batch_id: str, cost: CallCost) -> None:
-        """Write a charge of nothing: what pays elsewhere is not begun while the store cannot be written.
-
-        Raises:
-            StoreUnavailable: The store cannot be written.
-        """
+        """Write a charge of nothing before something else is paid for; raise StoreUnavailable where the store cannot be written."""
         await self.do(_written(batch_id, cost))
 
     async def count_failed(self, batch_id: str, cost: CallCost) -> None:

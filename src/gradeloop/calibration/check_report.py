@@ -89,11 +89,7 @@ def ask_about(judge: JudgeConfig, labelled: LabelledSet, passes: Sequence[str] =
 
 
 def _scaled(judge: JudgeConfig, path: tuple[str, ...] | PassRule, scale: tuple[int, int]) -> tuple[float, float]:
-    """Return the factor and the summand that put a judge's scores on a scale, by the bounds of its schema.
-
-    Raises:
-        InvalidRequest: The schema has none.
-    """
+    """Return the factor and the summand that put scores on a scale, by the judge's schema; raise InvalidRequest without bounds."""
     schema = next(inner for at, inner in values_in(judge.output_schema) if at == path)
     low, high = min(schema.get("enum", [schema.get("minimum")])), max(schema.get("enum", [schema.get("maximum")]))
     if low is None or high is None or low == high:

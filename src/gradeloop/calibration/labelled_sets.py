@@ -352,11 +352,7 @@ _WINNERS = {"a": "A", "b": "B", "tie": "tie", "a>b": "A", "b>a": "B", "a=b": "ti
 
 
 def _own_format(path: Path, keys: set[str], rows: Sequence[Row]) -> tuple[str, str, Form, Callable[[Row, str, Path], Iterator[Item]]]:
-    """Return how rows of one's own are read: by the names of their columns.
-
-    Raises:
-        InvalidRequest: Columns that are needed are missing.
-    """
+    """Return how rows of one's own are read: by the names of their columns. Raise InvalidRequest where needed columns are missing."""
     lower = {key.lower(): key for key in keys}
     prompt, answer, label = (next((lower[name] for name in names if name in lower), None) for names in (_PROMPTS, ANSWERS, _LABELS))
     first, second = (next((lower[name] for name in names if name in lower), None) for names in (_FIRST, _SECOND))

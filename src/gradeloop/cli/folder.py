@@ -53,9 +53,5 @@ def _read_env_file(path: Path) -> dict[str, str]:
 
 
 def own_outside_roots(given: Sequence[Path] | None) -> tuple[Path, ...]:
-    """Return the folders in which files may name others: those of the flag, and of the settings.
-
-    Raises:
-        InvalidRequest: One of them is no folder.
-    """
+    """Return the folders, of the flag and the settings, in which files may name others; raise InvalidRequest for what is no folder."""
     return find_outside_roots(tuple(given or ()), find_config_file((), os.environ))

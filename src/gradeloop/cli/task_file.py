@@ -92,11 +92,7 @@ class Task:
 
 
 def read_task(path: Path | None, flags: TaskFlags) -> Task:
-    """Read a task from its file and the command line, the flags first.
-
-    Raises:
-        InvalidRequest: Something is missing or wrong; the message names field, value and cure.
-    """
+    """Read a task from its command line and its file; raise InvalidRequest, with field, value and cure, where something is wrong."""
     config = own_config_file(trust=flags.trust)
     scope = FileScope.of(path or Path("task.yaml"), outside := find_outside_roots(flags.allow_outside, config))
     read, spot = _read_task_file(path, scope) if path else (TaskFile(), Location())

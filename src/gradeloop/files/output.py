@@ -91,11 +91,7 @@ def resolve_writable(given: Path, suffixes: Sequence[str], *, overwrite: bool = 
 
 
 def resolve_outputs(given: Sequence[Path], suffixes: Sequence[str], *, overwrite: bool = False) -> list[Path]:
-    """Return the absolute paths of the outputs of one command, each checked as `resolve_writable` does.
-
-    Raises:
-        InvalidRequest: One cannot be written, or is named twice.
-    """
+    """Return the absolute paths of a command's outputs, each as `resolve_writable` checks it; raise InvalidRequest for one named twice."""
     paths = [resolve_writable(path, suffixes, overwrite=overwrite) for path in given]
     for at, path in enumerate(paths):
         if path in paths[:at]:

@@ -95,11 +95,7 @@ class FileScope:
         return replace(self, folder=file.parent)
 
     def find(self, name: str, where: Location | str) -> Path:
-        """Return the path that a name stands for, which need not exist.
-
-        Raises:
-            InvalidRequest: It leads out of the roots, or is a device, a pipe or a socket.
-        """
+        """Return the path of a name, which need not exist; raise InvalidRequest for one out of the roots, a device, a pipe or a socket."""
         return self.check(self.folder / name, name, where)
 
     def check(self, path: Path, name: str, where: Location | str) -> Path:

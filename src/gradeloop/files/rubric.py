@@ -108,11 +108,7 @@ def _path_in_file(value: Any, location: tuple[int | str, ...]) -> tuple[int | st
 
 
 def require_files(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
-    """Return the paths, after checking that each names a file.
-
-    Raises:
-        InvalidRequest: A path names no file; the message begins with `field`.
-    """
+    """Return the paths; raise InvalidRequest, whose message begins with `field`, where one of them names no file."""
     for path in paths:
         if not path.is_file():
             raise InvalidRequest(f"{field}: {str(path)!r} {'is not a file' if path.exists() else 'does not exist'}; name a file")

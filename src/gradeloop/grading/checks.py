@@ -77,11 +77,7 @@ def kinds_of(tool: str) -> list[str]:
 
 
 def valid_kind(tool: str, arguments: Arguments) -> CheckKind:
-    """Return the kind that the arguments of a check name.
-
-    Raises:
-        ValueError: There is none, or other arguments are missing, unknown, or unfit for it.
-    """
+    """Return the kind that a check's arguments name; raise ValueError where there is none, or the others do not fit it."""
     kind = CHECKS.rows.get(name := str(arguments.get("kind")))
     if kind is None or kind.tool != tool:
         raise ValueError(f"there is no kind {clip(name)}.{did_you_mean(name, kinds_of(tool))}")

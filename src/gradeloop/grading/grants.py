@@ -52,11 +52,7 @@ class Named:
 
 
 def named_in(value: object, path: tuple[int | str, ...] = ()) -> Iterator[Named]:
-    """Yield whatever a request, or a part of one, names.
-
-    Raises:
-        InvalidRequest: The arguments of a check hold a model or code that is invalid.
-    """
+    """Yield whatever a request, or a part of one, names; raise InvalidRequest where a check's arguments hold an invalid model or code."""
     if isinstance(value, list | tuple | dict):
         for at, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from named_in(item, (*path, at))
@@ -115,11 +111,7 @@ class Grants:
     """The cure for any other name."""
 
     def check(self, request: Request, place: str = "") -> Request:
-        """Return a request that names only what was granted; `place` is what a message begins with.
-
-        Raises:
-            InvalidRequest: It names something else.
-        """
+        """Return a request that names only what was granted; raise InvalidRequest, which begins with `place`, for any other."""
         for named in named_in(request):
             if named.kind in self.kinds and (named.kind, named.value) not in self.names:
                 raise InvalidRequest(f"{place}{named.where}: the {named.kind} {clip(named.value)} was not granted; {self.cure}")

@@ -18,11 +18,7 @@ PATTERN_CHARACTERS = 10_000
 
 @functools.lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Any:  # noqa: ANN401 - RE2's own type, which its package does not export
-    """Compile a regular expression by RE2, which matches in linear time.
-
-    Raises:
-        ValueError: RE2 does not accept the pattern; it has neither look-around nor back-references.
-    """
+    """Compile a pattern by RE2, in linear time; raise ValueError where RE2, which has no look-around or back-references, refuses it."""
     if len(pattern) > PATTERN_CHARACTERS:
         raise ValueError(f"the pattern has {len(pattern)} characters, {PATTERN_CHARACTERS} at most")
     options = re2.Options()
@@ -124,11 +120,7 @@ def validate_schema(schema: dict[str, Any]) -> None:
 
 
 def schema_errors(schema: dict[str, Any], value: object) -> Iterator[str]:
-    """Yield what does not fit the schema, at most `ERRORS` sentences.
-
-    Raises:
-        ValueError: The schema takes too long, or refers to what is not in it; the value may still fit.
-    """
+    """Yield at most `ERRORS` misfits; raise ValueError where the schema takes too long, or refers out of itself: the value may fit."""
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 

@@ -108,11 +108,7 @@ class TemplateSlot:
 
 
 def split_template(text: str) -> list[str | TemplateSlot]:
-    """Split a template into its texts and slots; `{{` and `}}` stand for braces.
-
-    Raises:
-        ValueError: A brace is unbalanced, or a slot is not one of the known names alone.
-    """
+    """Split a template into texts and slots, `{{` and `}}` for braces; raise ValueError for an unbalanced brace or unknown slot."""
     try:
         fields = list(Formatter().parse(text))
     except ValueError as error:

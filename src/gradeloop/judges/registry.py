@@ -40,11 +40,7 @@ class JudgeRegistry:
         self._store = store
 
     async def open(self) -> None:
-        """Open the store now rather than at the first write.
-
-        Raises:
-            StoreUnavailable: The store cannot be reached, or is no store of gradeloop.
-        """
+        """Open the store now rather than at the first write; raise StoreUnavailable where it is away, or is none of gradeloop."""
         await self._store.read(lambda _: None)
 
     async def create_rubric(self, collection: str, rubric: JudgeConfig | Mapping[str, Any] | str) -> JudgeConfig:
@@ -80,11 +76,7 @@ class JudgeRegistry:
         raise InvalidRequest(f"others keep adding versions to {collection}/{rubric_id}; try again")
 
     async def get_rubric(self, collection: str, rubric_id: str, version: int | None = None) -> JudgeConfig:
-        """Return a version of a rubric, the newest by default.
-
-        Raises:
-            InvalidRequest: The collection has no such rubric, or the rubric no such version.
-        """
+        """Return a version of a rubric, the newest by default; raise InvalidRequest where there is no such rubric, or version."""
         rows = await self._require_versions(collection, rubric_id)
         row = rows[-1] if version is None else next((row for row in rows if row["version"] == version), None)
         if row is None:

@@ -78,11 +78,7 @@ needs none."""
 
 
 def require_quiet(seconds: float, kind: str, written: str) -> float:
-    """Return for how long a source is left to settle.
-
-    Raises:
-        ValueError: A source that tells changes late has too little.
-    """
+    """Return for how long a source is left to settle; raise ValueError where a source that tells changes late has too little."""
     least, why = LEAST_QUIET.get(kind, (0.0, ""))
     if seconds < least:
         raise ValueError(f"{written} is too short: {why}; write {least:g}s or more, or leave it out")

@@ -324,11 +324,7 @@ class MonitorReader:
         return await self._store.read(read)
 
     async def summary(self, name: str, *, ticks: int = SHOWN_TICKS) -> MonitorSummary:
-        """Return a monitor with what it has found in its newest ticks, the newest 100 by default.
-
-        Raises:
-            InvalidRequest: There is none of this name.
-        """
+        """Return a monitor with its newest ticks, 100 by default; raise InvalidRequest where there is none of this name."""
         return await self._store.read(lambda connection: _summary(connection, name, ticks))
 
     async def runs(self, name: str) -> list[MonitoredRun]:

@@ -155,11 +155,7 @@ class ReceivedSpans:
         return await self._store.read(_load)
 
     async def assemble_silent(self) -> AssembledTraces:
-        """Assemble the runs of traces that have been silent for long enough, and count the outcomes.
-
-        Raises:
-            StoreUnavailable: The store cannot be reached.
-        """
+        """Assemble the runs of silent traces, and count the outcomes; raise StoreUnavailable where the store cannot be reached."""
         total = AssembledTraces()
         while True:
             until = _now() - int(self._settings.settle * 1000)

@@ -361,11 +361,7 @@ class OtlpReceiver:
         return respond
 
     async def _take(self, body: bytes, compressed: str, signal: Signal, encoding: Encoding) -> bytes:
-        """Keep what a request holds, and return the answer.
-
-        Raises:
-            RequestRefused: It is not taken, and nothing of it is acknowledged.
-        """
+        """Keep what a request holds, and return the answer; raise RequestRefused where nothing of it is acknowledged."""
         async with self._slots:
             read = await self._read(body, compressed.strip().lower(), signal, encoding)
             await self._keep(read.marks)

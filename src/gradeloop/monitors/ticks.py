@@ -133,11 +133,7 @@ class MonitorStore:
         return await self._store.read(lambda connection: _known(connection, name, shas))
 
     async def collect(self, before: Monitor, tick: str, found: SourceReading, now: datetime) -> tuple[DueTick, ...]:
-        """Write what a tick has read, its cases and the new cursor; return the ticks to finish.
-
-        Raises:
-            CursorMoved: Another tick was faster.
-        """
+        """Write a tick's runs, their cases and the new cursor; return the ticks to finish. Raise CursorMoved after a faster tick."""
 
         def write(connection: Connection) -> tuple[DueTick, ...]:
             lock_monitor(connection, before.definition.name)

@@ -350,11 +350,7 @@ async def first_message(temporal: Client, thread_id: str) -> str:
 
 
 async def decode_payloads(temporal: Client, payloads: Sequence[Payload]) -> list[JsonValue]:
-    """Read payloads as plain JSON, and fetch them from external storage where they are kept there.
-
-    Raises:
-        UnreadablePayload: One of them cannot be fetched or decoded.
-    """
+    """Read payloads as plain JSON, from external storage too; raise UnreadablePayload where one cannot be fetched or decoded."""
     try:
         copies = [Payload.FromString(payload.SerializeToString()) for payload in payloads]  # some codecs write into what they are given
         return await temporal.data_converter.decode(copies)

@@ -89,11 +89,7 @@ class CodeSandbox:
     _loaded: set[int] = field(default_factory=set, repr=False)
 
     def refuse_unloadable(self, calls: Sequence[CodeCall]) -> None:
-        """Load the files of calls, with all that they import; each is loaded once.
-
-        Raises:
-            SandboxError: One cannot be loaded, or this machine has no sandbox for it.
-        """
+        """Load the files of calls, with what they import, once; raise SandboxError where one fails, or has no sandbox here."""
         files = [call for call in calls if call.file and self.engine(call.language) != "monty"]
         new = {key: replace(call, loads=True) for call in files if (key := hash((call.file, call.code, call.function))) not in self._loaded}
         for (key, call), result in zip(new.items(), self.call([*new.values()]), strict=True):

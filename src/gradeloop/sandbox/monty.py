@@ -81,11 +81,7 @@ def _seconds(limits: Limits) -> float:
 
 
 def run_snippet(code: str, limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a snippet in this process's own monty and return its `Execution` as a dict.
-
-    Raises:
-        SandboxError: The sandbox itself failed.
-    """
+    """Run a snippet in this process's own monty and return its `Execution` as a dict; raise SandboxError where the sandbox failed."""
     import pydantic_monty
 
     given = Limits(**limits)

@@ -133,11 +133,7 @@ def _encoded(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def argv_of(program: str | Sequence[str]) -> list[str]:
-    """Return the command; this interpreter runs Python source, only with the standard library.
-
-    Raises:
-        SandboxError: The command is not an absolute path to a program.
-    """
+    """Return the command; this interpreter runs Python source with the standard library. Raise SandboxError for a relative path."""
     if isinstance(program, str):
         return [interpreter(), "-E", "-s", "-S", "-B", "-X", "utf8", MAIN]
     argv = list(program)

@@ -167,11 +167,7 @@ _Table = TypeVar("_Table", bound=Strict)
 
 
 def read_own_table(path: Path, kind: type[_Table], variable: str) -> _Table:
-    """Read a user's own table.
-
-    Raises:
-        InvalidRequest: It is not such a table; the message names the variable, the file, the row and the field.
-    """
+    """Read a user's own table; raise InvalidRequest, which names variable, file, row and field, where it is not such a table."""
     try:
         return kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -189,11 +185,7 @@ def load_shipped_catalogue() -> Catalogue:
 
 
 def read_catalogue(own: str) -> Catalogue:
-    """Read the shipped table, with the rows of a user's own file before it, if there is one.
-
-    Raises:
-        InvalidRequest: The user's file is not such a table.
-    """
+    """Read the shipped table behind the rows of a user's own file, if any; raise InvalidRequest where that is not such a table."""
     if not own:
         return load_shipped_catalogue()
     table, shipped = read_own_table(Path(own), OwnModels, MODELS), load_shipped_catalogue()
@@ -459,11 +451,7 @@ def load_shipped_prices() -> PriceTable:
 
 
 def load_prices(own: Path | None) -> PriceTable:
-    """Load the shipped prices, with a user's own rows before them.
-
-    Raises:
-        InvalidRequest: The user's file is not such a table; the message names file, row and field.
-    """
+    """Load the shipped prices behind a user's own rows; raise InvalidRequest, with file, row and field, where those cannot be read."""
     shipped = load_shipped_prices()
     if own is None:
         return shipped

@@ -80,11 +80,7 @@ def view_file(folder: Path, what: str) -> Path:
 
 
 def close_to_others(path: Path, what: str, cure: str) -> None:
-    """Close a file or folder to all users but its owner, and say so; the message names it as `what`.
-
-    Raises:
-        InvalidRequest: It belongs to another user, or cannot be closed.
-    """
+    """Close a file or folder to other users, as `what` in messages; raise InvalidRequest where another owns it, or that fails."""
     facts = path.stat()
     if facts.st_uid != os.geteuid():
         raise InvalidRequest(f"{what} {str(path)!r} belongs to another user (uid {facts.st_uid}), who can read and change it; {cure}")

@@ -126,11 +126,7 @@ def describe_uncounted(file: Path, names: Sequence[str]) -> str:
 
 
 def trust(file: Path) -> ConfigFile:
-    """Trust a folder's settings as they are now, with the code that they name.
-
-    Raises:
-        InvalidRequest: There is no such file, or it cannot be read.
-    """
+    """Trust a folder's settings as they are now, with the code that they name; raise InvalidRequest where they cannot be read."""
     path = file / CONFIG_FILE if file.is_dir() else file
     if not path.is_file():
         raise InvalidRequest(f"there is no settings file {str(path)!r}; name a {CONFIG_FILE}, or its folder")

@@ -62,11 +62,7 @@ def is_embedded() -> bool:
 
 
 def load_connect_config() -> ClientConnectConfig:
-    """Load how Temporal's environment or profile says to connect.
-
-    Raises:
-        InvalidRequest: The environment or the profile is malformed.
-    """
+    """Load how Temporal's environment or profile says to connect; raise InvalidRequest where one of them is malformed."""
     file = os.environ.get("TEMPORAL_CONFIG_FILE")
     if file and not Path(file).exists():
         raise InvalidRequest(f"TEMPORAL_CONFIG_FILE names {file!r}, which does not exist; correct or unset it")

@@ -83,11 +83,7 @@ class GroupCommit:
         self._thread: ThreadPoolExecutor | None = None
 
     async def do(self, work: Callable[["Connection"], T]) -> T:
-        """Do a work and return its result, once that is committed.
-
-        Raises:
-            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
-        """
+        """Do a work and return its result, once that is committed; raise StoreUnavailable where the database is away or no store."""
         loop = asyncio.get_running_loop()
         mine: _Waiting[T] = _Waiting(work, loop, loop.create_future())
         with self._lock:
@@ -279,11 +275,7 @@ def store_url(*, embedded: bool) -> str:
 
 
 def own_store(*, durable: bool = False, pool: Pool | None = None) -> "Store":
-    """Return the store that the environment names, else the one in the state folder.
-
-    Raises:
-        InvalidRequest: A server is named, and no store.
-    """
+    """Return the store that the environment names, or that of the state folder; raise InvalidRequest for a server without a store."""
     return Store(store_url(embedded=is_embedded()), durable=durable, pool=pool)
 
 
@@ -332,11 +324,7 @@ class Store:
         return self._checked(lambda: move_store(self._opened(), version))
 
     async def read(self, work: Callable[["Connection"], T]) -> T:
-        """Do work in a thread, on a connection and in a transaction of its own.
-
-        Raises:
-            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
-        """
+        """Do work in a thread, in a transaction of its own; raise StoreUnavailable where the database is away, or no store of gradeloop."""
         return await asyncio.to_thread(self.do, work)
 
     write = read
@@ -441,11 +429,7 @@ class Store:
         self.do_at_once(work)
 
     def size(self) -> tuple[int, int | None]:
-        """Return the bytes of the store, and of a file the bytes that are left on its disk.
-
-        Raises:
-            StoreUnavailable: The database cannot be reached.
-        """
+        """Return the bytes of the store, and those left on a file's disk; raise StoreUnavailable where the database is away."""
         if self.shared:
             return self.do(
                 lambda connection: int(connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one())

@@ -45,11 +45,7 @@ class ForeignStore(Exception):
 
 
 def prepare_store(engine: "Engine") -> None:
-    """Upgrade a store that is of an older version, or empty.
-
-    Raises:
-        ForeignStore: It is of a version that this gradeloop may not use, or was made before 0.2.0.
-    """
+    """Upgrade a store of an older version, or an empty one; raise ForeignStore for a newer one, and one made before 0.2.0."""
     if (found := _read_version(engine)) < VERSION or not _is_shared(engine):
         with _alone(engine) as connection:
             if (found := version_of(connection)) < VERSION:

@@ -108,11 +108,7 @@ class CasePrompt:
         return json.dumps([*system, *({"role": message.role, "content": message.content} for message in self.messages)], ensure_ascii=False)
 
     def instruct(self, generator: Generator, where: Location) -> Generator:
-        """Return the generator with this system prompt after its own.
-
-        Raises:
-            InvalidRequest: The generator takes no system prompt, or the two together are too long.
-        """
+        """Return the generator with this system prompt after its own; raise InvalidRequest where it takes none, or that is too long."""
         if self.system is None:
             return generator
         if generator.model is None:
@@ -331,11 +327,7 @@ def _call(code: str, arguments: str, imports: tuple[Path, ...]) -> CodeResult:
 def prompt_of_code(
     code: CodeText, variables: Mapping[str, JsonValue], provider: str | None, where: Location, *, allow_code: CodeGrant
 ) -> Prompt:
-    """Return the prompt that a function makes of a test's variables: a text, or a list of messages.
-
-    Raises:
-        InvalidRequest: It failed, or returned neither.
-    """
+    """Return the prompt that a function makes of a test's variables; raise InvalidRequest unless it is a text or a list of messages."""
     context: JsonValue = {"vars": dict(variables), "provider": {"id": provider, "label": provider}, "config": code.config or {}}
     value = run_code(code, [context], where, f"the prompt {code.file}", allow_code=allow_code)
     if isinstance(value, dict) and "prompt" in value:
@@ -351,11 +343,7 @@ def prompt_of_code(
 
 
 def output_of_code(code: CodeText, prompt: str, variables: Mapping[str, JsonValue], where: Location, *, allow_code: CodeGrant) -> str:
-    """Return what a custom provider answers to a prompt; it runs in the sandbox, so it reaches no network.
-
-    Raises:
-        InvalidRequest: It failed, or returned no output.
-    """
+    """Return a custom provider's answer, from the sandbox without network; raise InvalidRequest where it failed, or gave no output."""
     options: JsonValue = {"config": code.config or {}}
     context: JsonValue = {"vars": dict(variables), "prompt": {"raw": prompt}}
     value = run_code(code, [prompt, options, context], where, f"the provider {code.file}", allow_code=allow_code)

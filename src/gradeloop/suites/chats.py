@@ -116,11 +116,7 @@ def is_chat(value: JsonValue) -> bool:
 
 
 def parse_chat(value: JsonValue, where: Location) -> list[JsonValue]:
-    """Return messages as ours: `developer` is the system's role, and several parts of text are one text.
-
-    Raises:
-        InvalidRequest: A part is not text.
-    """
+    """Return messages as ours: `developer` is the system's role, parts of text are joined. Raise InvalidRequest for any other part."""
     return [_message(item, where) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 

@@ -327,11 +327,7 @@ class _Migration:
         self._whole["tests"] = tests
 
     def _tests_of(self, located_test: LocatedTest) -> Iterator[dict[str, Any]]:
-        """Yield a test as ours; where the prompt itself is judged, one for each prompt.
-
-        Raises:
-            InvalidRequest: The test has something that a suite of ours does not.
-        """
+        """Yield a test as ours, one for each prompt that is judged itself; raise InvalidRequest where ours have no place for something."""
         test = located_test.test
         own: dict[str, object] = {"prompts": located_test.prompts, "providers": located_test.providers}
         own |= {"storeOutputAs": located_test.stores, "runSerially": located_test.serially, "conversationId": located_test.conversation}

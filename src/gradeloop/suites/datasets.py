@@ -102,11 +102,7 @@ def match_files(name: str, scope: FileScope, where: Location) -> list[Path]:
 
 
 def read_rows(path: Path) -> Iterator[DatasetRow]:
-    """Yield the rows of a dataset.
-
-    Raises:
-        InvalidRequest: The dataset has no rows, or is not of the format of its suffix; the message names the line.
-    """
+    """Yield the rows of a dataset; raise InvalidRequest, which names the line, where it has none, or is not of its suffix's format."""
     where, suffix = f"the dataset {str(path)!r}", path.suffix.lower()
     rows = _yaml_rows(path, where) if suffix in {".yaml", ".yml"} else _numbered_rows(path, suffix, where)
     first = next(rows, None)
@@ -281,11 +277,7 @@ def read_jsonl(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValu
 
 
 def read_json(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
-    """Yield the objects of a JSON list, each with the line on which it begins.
-
-    Raises:
-        InvalidRequest: The file is not such a list in UTF-8, or too large.
-    """
+    """Yield the objects of a JSON list, each with its first line; raise InvalidRequest where it is no such list in UTF-8, or too large."""
     text = _whole(path, where)
     at = _skip(text, 0)
     if text[at : at + 1] != "[":

@@ -505,11 +505,7 @@ class Suite:
         return (*self.plan.findings.notes, *dict.fromkeys(self.plan.models.notes))
 
     def cases(self) -> Iterator[Case]:
-        """Yield the cases in order, each time anew.
-
-        Raises:
-            InvalidRequest: A test is invalid, a filter matches no case, or there are too many cases.
-        """
+        """Yield the cases in order, each time anew; raise InvalidRequest for an invalid test, too many cases, or none by a filter."""
         for count, case in enumerate(with_rivals(islice(self._selected(), self.flags.limit)), 1):
             if count > MAX_CASES:
                 cure = "split it into several suites, or run fewer cases with --limit"

@@ -52,11 +52,7 @@ def prompt_entries(value: JsonValue, where: Location) -> Iterator[tuple[JsonValu
 
 
 def parse_prompt(value: JsonValue, scope: FileScope, where: Location) -> list[NamedPrompt]:
-    """Parse one entry, which may name files of several prompts; a prompt without a label has an empty one.
-
-    Raises:
-        InvalidRequest: It cannot be read, or is not supported.
-    """
+    """Parse an entry, which may name several prompts, labelled or not; raise InvalidRequest where it cannot be read, or used."""
     fields: dict[str, JsonValue] = value if isinstance(value, dict) else {"id": value}
     name = str(fields.get("raw", fields.get("id")))
     if names_code(code := name if is_file(name) else f"{FILE}{name}") and "\n" not in name:

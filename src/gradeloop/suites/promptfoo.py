@@ -209,11 +209,7 @@ def is_promptfoo(path: Path, value: Mapping[str, JsonValue]) -> bool:
 
 
 def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: UnsupportedFeatures) -> Suite:
-    """Build a suite from a configuration; `findings` takes what is not supported.
-
-    Raises:
-        InvalidRequest: Something in the configuration is not supported, or is invalid.
-    """
+    """Build a suite from a configuration; raise InvalidRequest for what is invalid, or not supported and not taken by `findings`."""
     value, left_out = config.value, list[str]()
     hooks, unread = value.get("extensions"), {"$schema"}
     if isinstance(hooks, list) and all(str(hook).endswith(":afterAll") for hook in hooks):  # which changes nothing in promptfoo either

@@ -74,31 +74,19 @@ class PromptfooTests:
     """Numbers of tests so far that store their output, by the name."""
 
     def defaults(self, value: JsonValue, where: Location) -> tuple[Defaults, tuple[str, ...]]:
-        """Return the settings of all tests, and what of them is left out.
-
-        Raises:
-            InvalidRequest: Something in `defaultTest` is not supported.
-        """
+        """Return the settings of all tests, and what is left out; raise InvalidRequest where `defaultTest` has what is not supported."""
         fields = as_object(resolve_files(value, self.scope, where) if is_file(value) else value, where)
         raw, reasons = self._resolve(fields, keys_of("defaultTest"), where)
         with explained_at(where):
             return Defaults.model_validate(_without_own_options(raw)), tuple(reasons)
 
     def tests(self, value: JsonValue, where: Location) -> Iterator[LocatedTest]:
-        """Yield the tests, one for each combination of variables that are lists.
-
-        Raises:
-            InvalidRequest: Something in a test is not supported.
-        """
+        """Yield the tests, one for each combination of listed variables; raise InvalidRequest where one has what is not supported."""
         for test in self._raw_tests(value, where):
             yield from self._expand(test) if isinstance(test, _RawTest) else (test,)
 
     def scenarios(self, value: JsonValue, where: Location) -> Iterator[LocatedTest]:
-        """Yield the tests of scenarios: every test of a scenario with every configuration of it.
-
-        Raises:
-            InvalidRequest: Something in a scenario is not supported.
-        """
+        """Yield every test of a scenario with every configuration of it; raise InvalidRequest where one has what is not supported."""
         for at, scenario in enumerate(as_list(value, where)):
             spot = where.at(at)
             fields = as_object(resolve_files(scenario, self.scope, spot) if is_file(scenario) else scenario, spot)
@@ -296,11 +284,7 @@ _DATASET = re.compile(r"huggingface://datasets/(?P<name>[^?]+)(?:\?(?P<query>.*)
 
 
 def refuse_remote(name: str, where: Location) -> None:
-    """Refuse tests that lie elsewhere, with the command that downloads them, and code that makes tests.
-
-    Raises:
-        InvalidRequest: The name is none of a file of rows.
-    """
+    """Raise InvalidRequest for code, and for tests that lie elsewhere, with the command that downloads them."""
     if sheet := _SHEET.match(name):
         tab = "".join(f"&gid={number}" for number in _TAB.findall(name)[:1])
         command = f"curl -L -o tests.csv 'https://docs.google.com/spreadsheets/d/{sheet['id']}/export?format=csv{tab}'"

@@ -229,11 +229,7 @@ def parse_provider(provider: JsonValue, where: str | Location) -> dict[str, Any]
 
 
 def read_provider(provider: JsonValue, where: str | Location) -> ProviderModel:
-    """Read a provider with all that its config comes to.
-
-    Raises:
-        InvalidRequest: It is none of a chat, or its config names an address or a key.
-    """
+    """Read a provider with its whole config; raise InvalidRequest where it is none of a chat, or names an address or a key."""
     fields = {"id": provider} if isinstance(provider, str) else as_object(provider, f"{where}.provider")
     fields = as_object(fields["text"], where) if "id" not in fields and isinstance(fields.get("text"), dict) else fields
     fields = {"id": fields["text"]} if "id" not in fields and isinstance(fields.get("text"), str) else fields

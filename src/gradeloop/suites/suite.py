@@ -356,11 +356,7 @@ PDF_PAGES = 1_000
 
 
 def pdf_text(path: Path, where: Location) -> str:
-    """Return the text of a PDF's pages, with an empty line between them.
-
-    Raises:
-        InvalidRequest: It cannot be read, has no text, or is too long; or no package reads it here.
-    """
+    """Return the text of a PDF's pages, an empty line between them; raise InvalidRequest where there is none, too much, or no reader."""
     with installed(f"{where}: {clip(path.name)} is a PDF, which needs pypdf; run: pip install 'gradeloop[pdf]'"):
         from pypdf import PdfReader
     try:

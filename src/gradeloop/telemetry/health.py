@@ -38,11 +38,7 @@ Check = Callable[[], Awaitable[None]]
 
 
 def parse_address(text: str, name: str) -> tuple[str, int]:
-    """Return host and port of an address to listen at, `127.0.0.1:9464` or `[::]:9464`.
-
-    Raises:
-        InvalidRequest: It is malformed.
-    """
+    """Return host and port of an address to listen at, `127.0.0.1:9464` or `[::]:9464`; raise InvalidRequest where it is malformed."""
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})", text)
     if found is None or int(found[2]) > 65_535:  # noqa: PLR2004 - the highest port
         raise InvalidRequest(f"{name} is {text!r}; write HOST:PORT, for example 127.0.0.1:9464, or 0.0.0.0:9464 for other machines")

@@ -60,11 +60,7 @@ def tracing() -> Tracing | None:
 
 
 def start_tracing(exporter: "SpanExporter", *, content: bool) -> Tracing:
-    """Trace this process, and send its spans by an exporter.
-
-    Raises:
-        ModuleNotFoundError: The extra `telemetry` is not installed.
-    """
+    """Trace this process, and send its spans by an exporter; raise ModuleNotFoundError without the extra `telemetry`."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor

@@ -121,11 +121,7 @@ class KeyRing:
             logger.warning("the keys stay as they were: %s", error)
 
     def cipher(self, key_id: str) -> "AESGCM":
-        """Return the cipher of a key; one that is not there is looked for anew, every ten seconds at most.
-
-        Raises:
-            PayloadUnreadable: There is no such key.
-        """
+        """Return the cipher of a key, looked for anew every ten seconds at most; raise PayloadUnreadable where it is not there."""
         if key_id not in self._ciphers and time.monotonic() - self._looked > AGAIN_SECONDS:
             self.refresh()
         if key_id not in self._ciphers:
@@ -245,11 +241,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         return type(self)(self._ring, required=self._required, workflow_id=workflow_id or "")
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypt payloads with the newest key.
-
-        Raises:
-            PayloadUnreadable: Nothing is to be encrypted yet, and what is plain is refused.
-        """
+        """Encrypt payloads with the newest key; raise PayloadUnreadable where there is none yet and plain payloads are refused."""
         key_id = self._ring.newest
         if key_id is None and self._required:
             raise PayloadUnreadable(f"{POLICY} is {REQUIRED} and the keys begin with {PLAIN!r}; take that line out, or unset {POLICY}")

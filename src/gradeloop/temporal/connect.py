@@ -403,11 +403,7 @@ def launch(
 
 
 async def until_ready(process: DetachedProcess) -> None:
-    """Wait until a worker's process serves its queue, as long as it lives.
-
-    Raises:
-        GradeloopError: It cannot serve; the message is its own.
-    """
+    """Wait until a worker's process serves its queue, as long as it lives; raise GradeloopError with its message where it cannot."""
     readiness = await process.until(lambda: asyncio.to_thread(read_readiness, _ready_file(process)))
     if not readiness.ok:
         failure = KINDS.get(readiness.kind, WorkerFailed)
@@ -415,11 +411,7 @@ async def until_ready(process: DetachedProcess) -> None:
 
 
 async def ask_worker(question: Literal["machine", "requests"], *flags: str, given: bytes = b"") -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON that a worker's process answers a question with, which serves nobody.
-
-    Raises:
-        InvalidRequest: The worker refuses its settings.
-    """
+    """Return the JSON with which a worker's process, which serves nobody, answers; raise InvalidRequest where it refuses its settings."""
     command, pipe = [sys.executable, str(application_folder() / "worker.py"), "--examine", question, *flags], asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
     async with noticed("the worker's examination is not done yet", ""):

@@ -58,11 +58,7 @@ def quoted(text: str) -> str:
 
 
 async def find_runs(client: Client, query: str) -> list[WorkflowRun]:
-    """Return the runs that match a filter of the server's list.
-
-    Raises:
-        ServerUnreachable: The server does not answer, or refuses the filter.
-    """
+    """Return the runs that match a filter of the server's list; raise ServerUnreachable where it is away, or refuses the filter."""
     try:
         return [
             WorkflowRun(found.id, found.run_id, found.workflow_type, found.status == WorkflowExecutionStatus.RUNNING)

@@ -59,11 +59,7 @@ def dict_of(value: Json) -> dict[str, Json]:
 
 
 def require_rows(value: Json, *path: int | str) -> list[dict[str, Json]]:
-    """Return the objects of a list; none where there is nothing.
-
-    Raises:
-        UnreadableMessage: It is not a list, or one of its items is not an object.
-    """
+    """Return the objects of a list; none where there is nothing. Raise UnreadableMessage for anything else."""
     if value in (None, "", {}):
         return []
     if not isinstance(value, list):
@@ -74,11 +70,7 @@ def require_rows(value: Json, *path: int | str) -> list[dict[str, Json]]:
 
 
 def flag_at(value: dict[str, Json], *keys: str) -> bool:
-    """Return the truth value of the first key that is there with something; False where none is.
-
-    Raises:
-        UnreadableMessage: There is something else.
-    """
+    """Return the truth value of the first key with something; False without one. Raise UnreadableMessage for anything else."""
     for key in keys:
         found = value.get(key)
         if found not in (None, ""):

@@ -139,11 +139,7 @@ def _values(paths: Sequence[JSONPathQuery], value: Json, missing: str = "") -> l
 
 
 def read_mapping(path: Path | None) -> Mapping | None:
-    """Read a mapping file; None without one.
-
-    Raises:
-        InvalidRequest: It cannot be read, or is none; the message names file, line and field.
-    """
+    """Read a mapping file; None without one. Raise InvalidRequest, with file, line and field, where it cannot be read, or is none."""
     if path is None:
         return None
     value, placed = read_placed(path, "the mapping")

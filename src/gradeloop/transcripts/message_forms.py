@@ -54,11 +54,7 @@ _READ = {
 
 
 def parse_messages(value: Json) -> list[RunMessage]:
-    """Parse a list of messages, or of the items of OpenAI's Responses.
-
-    Raises:
-        UnreadableMessage: An item is not a message; the error's path leads to it.
-    """
+    """Parse a list of messages, or of the items of OpenAI's Responses; an UnreadableMessage's path leads to what is none."""
     if not isinstance(value, list):
         raise UnreadableMessage(f"{clip(str(value))} is not a list of messages")
     messages: list[RunMessage] = []

@@ -38,11 +38,7 @@ def asked_port(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def asked_user_header(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the header in which the environment's proxy names the person; empty where it names none.
-
-    Raises:
-        InvalidRequest: It is not a header's name.
-    """
+    """Return the header in which the environment's proxy names the person, or nothing; raise InvalidRequest where it is no header."""
     named = environment.get(USER_HEADER, "").strip()
     if named and not re.fullmatch(r"[A-Za-z0-9-]+", named):
         raise InvalidRequest(f"{USER_HEADER} is {named!r}; write a header's name, as X-Forwarded-User")
@@ -73,11 +69,7 @@ def _bound(port: int) -> socket.socket:
 
 
 def open_socket(address: str, name: str) -> socket.socket:
-    """Return a socket that listens at HOST:PORT.
-
-    Raises:
-        InvalidRequest: It is malformed, or cannot be opened.
-    """
+    """Return a socket that listens at HOST:PORT; raise InvalidRequest where the address is malformed, or cannot be opened."""
     host, port = parse_address(address, name)
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

@@ -129,11 +129,7 @@ def export(
 
 
 def write_results(batch: str, output: Sequence[Path], *, overwrite: bool, baseline: str | None = None) -> None:
-    """Write a batch's results to files, whose suffixes set the formats.
-
-    Raises:
-        InvalidRequest: There is no such batch, or a file cannot be written.
-    """
+    """Write a batch's results to files of the formats of their suffixes; raise InvalidRequest where batch or file cannot be had."""
     files, reader = Outputs(output, overwrite=overwrite), BatchReader(own_store())
     earlier = comparison.load_batch(baseline, lambda: reader) if baseline else None
     with reader.snapshot(batch) as found:

@@ -30,11 +30,7 @@ T = TypeVar("T")
 
 
 def store_timeout() -> float:
-    """Return for how many seconds a command waits for a store that is away.
-
-    Raises:
-        InvalidRequest: GRADELOOP_STORE_TIMEOUT is no number of seconds.
-    """
+    """Return for how many seconds to wait for a store that is away; raise InvalidRequest where GRADELOOP_STORE_TIMEOUT is none."""
     named = os.environ.get(TIMEOUT_VARIABLE, "").strip()
     try:
         seconds = float(named or GIVE_UP_SECONDS)
@@ -55,11 +51,7 @@ class StoreWatch:
         self._timeout = store_timeout()
 
     async def read(self, read: Callable[[], Awaitable[T]]) -> T:
-        """Return what a read of the store returns, tried again and again while the store is away.
-
-        Raises:
-            StoreLost: It was away for long.
-        """
+        """Return what a read of the store returns, tried again while the store is away; raise StoreLost where it was away for long."""
         since, noted = time.monotonic(), False
         while True:
             try:

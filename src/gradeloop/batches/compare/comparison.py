@@ -359,11 +359,7 @@ def total_cost(cases: Iterable[ComparedCase]) -> Cost:
 
 
 def compare_batches(a: BatchSource, b: BatchSource) -> Comparison:
-    """Compare two batches case by case and criterion by criterion.
-
-    Raises:
-        InvalidRequest: They have no case in common; the message gives the probable reason.
-    """
+    """Compare two batches by case and criterion; raise InvalidRequest, with the probable reason, where they have no case in common."""
     runs_a, runs_b = group_runs(a.cases), group_runs(b.cases)
     refuse_unrelated(a, b, [*runs_a], [*runs_b])
     tallies, rows = dict[str, _Tally](), []

@@ -46,11 +46,7 @@ class JudgementRecord:
 
 
 async def read_judgement_record(temporal: Client, result: JudgeResult) -> JudgementRecord:
-    """Read what the server still has of a judgement; an empty record where it has nothing.
-
-    Raises:
-        ServerUnreachable: The server does not answer.
-    """
+    """Read what the server still has of a judgement, which may be nothing; raise ServerUnreachable where the server does not answer."""
     if isinstance(parts := result.result_metadata.get("parts"), list) and "findings" in result.result_metadata:
         return await _record_of_parts(temporal, result, parts)
     return await (_stored_record(result.batch_id, result.id) if result.batch_id is not None else _recorded(temporal, result))

@@ -317,11 +317,7 @@ BOUNDED = tuple(name for name in NAMES if name not in {"mean_error", "first_posi
 
 
 def parse_probes(names: Sequence[str]) -> tuple[ProbeName, ...]:
-    """Return the probes of these names, once for every name, and behind them the repetition that they are held against.
-
-    Raises:
-        InvalidRequest: A name is that of no probe.
-    """
+    """Return the probes of these names, once each, and the repetition they are held against; raise InvalidRequest for an unknown name."""
     known: dict[str, ProbeName] = {name: name for name in WHAT}
     if odd := next((name for name in names if name not in known), None):
         raise InvalidRequest(f"--probe {clip(odd)} is no probe.{did_you_mean(odd, list(known))}")

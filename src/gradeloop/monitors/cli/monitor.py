@@ -111,11 +111,7 @@ def as_labels(definition: contract.MonitorDefinition, given: tuple[LabelledRun, 
 
 
 def agreement_of(definition: contract.MonitorDefinition, given: tuple[LabelledRun, ...]) -> Agreement:
-    """Return how far a monitor's judge agrees with what people say of its runs.
-
-    Raises:
-        InvalidRequest: There is no label, or no judgement of a labelled run is left.
-    """
+    """Return how far a monitor's judge agrees with people; raise InvalidRequest without labels, or without their judgements."""
     if not given:
         raise InvalidRequest(f"nobody has labelled a run yet; `gradeloop monitor label {definition.name}` shows one that waits")
     judgements = Judgements(by_run={one.run_id: (one.judgement,) for one in given if one.judgement is not None})

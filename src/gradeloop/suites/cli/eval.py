@@ -76,11 +76,7 @@ def evaluate(options: EvalOptions) -> None:
 
 
 def run_eval(options: EvalOptions) -> int:
-    """Run a suite, or follow a batch, and return the exit code.
-
-    Raises:
-        InvalidRequest: Two flags exclude one another, or there is no suite.
-    """
+    """Run a suite, or follow a batch, and return the exit code; raise InvalidRequest for flags that exclude one another, or no suite."""
     if options.suite is None and not options.names_batch:
         options = replace(options, suite=find_suite(Path(), flags_make_one=options.flags.overrides.makes_suite))
     if options.check and options.suite is not None:

@@ -157,11 +157,7 @@ class CorrectionFlags:
             raise InvalidRequest("--labels corrects the results of a batch that has ended; leave --detach out, or name them with --attach")
 
     def refuse_rate(self, pass_rate: float) -> None:
-        """Refuse a pass rate against which nothing can be decided.
-
-        Raises:
-            InvalidRequest: It is 1, which no interval's lower bound reaches.
-        """
+        """Raise InvalidRequest for a pass rate of 1, which no interval's lower bound reaches."""
         if self.gate == "corrected" and pass_rate >= 1:
             raise InvalidRequest(GATE_NEEDS)
 
@@ -386,22 +382,14 @@ SUITE_NAMES = ("gradeloop.yaml", "suite.yaml", "promptfooconfig.yaml", "promptfo
 
 
 def choose_suite(argument: Path | None, config: Path | None) -> Path | None:
-    """Return the suite that is named, as argument or by `--config`; None where neither is there.
-
-    Raises:
-        InvalidRequest: Both are there.
-    """
+    """Return the suite that is named, as argument or by `--config`, or None; raise InvalidRequest where both are there."""
     if argument is not None and config is not None:
         raise InvalidRequest(f"the suite is named twice, as {str(argument)!r} and with --config {str(config)!r}; keep one")
     return argument or config
 
 
 def one_suite(suites: Sequence[Path], config: Path | None, *, check: bool) -> Path | None:
-    """Return the one suite that a command runs, or the first that it looks at; None where none is named.
-
-    Raises:
-        InvalidRequest: Several are named.
-    """
+    """Return the one suite that a command runs or first looks at, or None; raise InvalidRequest where several are named."""
     if len(suites) > 1 and not check:
         raise InvalidRequest(f"{len(suites)} suites are named, and one runs at a time; run each by itself, or look at all with --check")
     return choose_suite(suites[0] if suites else None, config)

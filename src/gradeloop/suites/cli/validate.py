@@ -103,11 +103,7 @@ def validate(
 
 
 def check_file(path: Path, outside: Sequence[Path] = ()) -> CheckedFile:
-    """Read a file as the command does that it is for.
-
-    Raises:
-        InvalidRequest: Something is missing or invalid; the message names file, line, field and cure.
-    """
+    """Read a file as its command does; raise InvalidRequest, with file, line, field and cure, where something is invalid."""
     if not path.is_file():
         raise InvalidRequest(f"the file {str(path)!r} does not exist; correct the path")
     return _CHECKS[find_kind(path)](path, outside)

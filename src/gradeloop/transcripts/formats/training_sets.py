@@ -326,11 +326,7 @@ def _gemini_system(content: Json) -> list[RunMessage]:
 
 
 def _gemini_parts(content: Json) -> Json:
-    """Return the parts of a content of Gemini's.
-
-    Raises:
-        UnreadableMessage: It is neither a text, nor a part, nor a list of parts, nor an object with them.
-    """
+    """Return the parts of a content of Gemini's: a text, a part, a list, or an object with parts. Raise UnreadableMessage for another."""
     if isinstance(content, dict) and "parts" in content:
         parts = content["parts"]
         return [parts] if isinstance(parts, dict) else parts
