@@ -159,11 +159,7 @@ def _plain(message: Mapping[str, Any]) -> ChatMessage:
 
 
 def _wire(drafted: object) -> JsonValue:
-    """Return what a function returned as the contract has it.
-
-    Raises:
-        ApplicationError: It is no draft; asking again would change nothing.
-    """
+    """Return what a function returned as the contract has it; raise ApplicationError, which is final, where it is no draft."""
     if isinstance(drafted, str):
         if not drafted.strip():
             raise ApplicationError("the function returned an empty text; return the draft", type="InvalidDraft", non_retryable=True)

@@ -163,11 +163,7 @@ async def _newest(client: Client, query: str, limit: int) -> list[WorkflowExecut
 
 
 async def resolved(client: Client, thread_id: str) -> str:
-    """Return the id, `latest` replaced by the id of the thread that was started last.
-
-    Raises:
-        ThreadNotFound: There is none.
-    """
+    """Return the id, `latest` replaced by that of the newest thread; raise ThreadNotFound where there is none."""
     if thread_id != LATEST:
         return thread_id
     async for listed in threads(client, limit=1):

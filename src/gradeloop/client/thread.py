@@ -169,11 +169,7 @@ class ThreadHandle:
         return evaluation
 
     async def only_call(self) -> str:
-        """Return the id of the one tool call that waits for a person.
-
-        Raises:
-            InvalidRequest: None waits, or several do.
-        """
+        """Return the id of the one tool call that waits for a person; raise InvalidRequest where none waits, or several do."""
         waiting = ThreadState.model_validate(await self.query("state")).waiting_for
         calls = [call.call for call in waiting.calls] if waiting else []
         if not calls:
@@ -221,11 +217,7 @@ class ThreadHandle:
                 )
 
     async def signal(self, name: str, *arguments: object) -> None:
-        """Signal the thread.
-
-        Raises:
-            ThreadClosed: It is closed.
-        """
+        """Signal the thread; raise ThreadClosed where it is closed."""
         try:
             await self.workflow().signal(name, args=list(arguments))
         except RPCError as error:

@@ -170,11 +170,7 @@ def split_at_slots(text: str) -> tuple[str | PromptSlot, ...]:
 
 
 def resolve_slot(value: Any, slot: PromptSlot) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Return the value at a slot's path.
-
-    Raises:
-        InvalidRequest: The path leads to nothing; the message names the slot.
-    """
+    """Return the value at a slot's path; raise InvalidRequest, which names the slot, where it leads to nothing."""
     for position, key in enumerate(slot.path):
         if isinstance(value, dict) and key in value:
             value = value[key]

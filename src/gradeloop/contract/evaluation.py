@@ -441,11 +441,7 @@ def build_evidence(call: str, value: Any, *, failed: bool = False) -> Evidence: 
 
 
 def build_grader_evidence(call: str, value: Any) -> Evidence:  # noqa: ANN401 - whatever a grader's function returns
-    """Return the whole value that a grading function returned, as evidence.
-
-    Raises:
-        TypeError: The value is not JSON, or more than a mebibyte of it.
-    """
+    """Return a grading function's whole value as evidence; raise TypeError where it is not JSON, or more than a mebibyte of it."""
     text = _json(value)
     if len(text) > GRADED_BYTES:
         raise TypeError(f"the function returned {len(text)} bytes as JSON, {GRADED_BYTES} at most")

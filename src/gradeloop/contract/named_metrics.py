@@ -51,11 +51,7 @@ _CONSTANTS = {"pi": math.pi, "e": math.e}
 
 
 def _parse(formula: str) -> ast.expr:
-    """Return a formula's tree, in which nothing but arithmetic, names and the known functions stands.
-
-    Raises:
-        ValueError: Something else stands in it; the message says what does.
-    """
+    """Return a formula's tree; raise ValueError where anything but arithmetic, names and the known functions stands in it."""
     try:
         tree = ast.parse(formula.strip().replace("^", "**"), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):

@@ -308,11 +308,7 @@ def _weights(rubric: Rubric) -> Iterator[tuple[str, list[float]]]:
 
 
 def parse_rubric_text(text: str) -> dict[str, Any]:
-    """Parse the text form into the object form: one criterion a line or list item, headings as context.
-
-    Raises:
-        ValueError: The text has no criterion, and is not empty.
-    """
+    """Parse a rubric's text, one criterion a line or list item, headings as context; raise ValueError for a text without a criterion."""
     criteria: list[str] = []
     context: list[dict[str, Any]] = []
     continues = False

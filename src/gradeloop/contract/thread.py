@@ -165,11 +165,7 @@ Role = TypeVar("Role", Generator, Grader)
 
 
 def with_model(role: Role, model: ModelSpec | None, field: str, *, remote: bool) -> Role | None:
-    """Return a generator or grader with another model; None where none is named.
-
-    Raises:
-        InvalidRequest: An activity, workflow or function has the role; the message begins with `field`.
-    """
+    """Return a role with another model, if one is named; raise InvalidRequest, after `field`, where the role has no model."""
     if model is None:
         return None
     if remote:

@@ -61,13 +61,7 @@ class JudgingProgress:
 
 @asynccontextmanager
 async def reporting(progress: JudgingProgress, client: Client, report: Report | None) -> AsyncIterator[None]:
-    """Report while the body runs; a listener that is gone ends that alone.
-
-    Args:
-        progress: The judgements.
-        client: Of their server.
-        report: Who is told; nobody where it is None.
-    """
+    """Report while the body runs, unless `report` is None; a listener that is gone ends only the reports."""
     if report is None:
         yield
         return
@@ -170,11 +164,7 @@ class _Spending:
         return None if self.limits.budget_usd is None else self.limits.budget_usd - self.committed_usd
 
     def begin(self, count: int = 1) -> None:
-        """Count calls that are about to be made.
-
-        Raises:
-            InvalidRequest: A limit does not allow them.
-        """
+        """Count calls that are about to be made; raise InvalidRequest where a limit does not allow them."""
         if self.calls + count > self.limits.max_calls:
             raise InvalidRequest(f"the limit of this server is {self.limits.max_calls} calls, and {self.calls} were made; ask its user")
         self.require_budget()
@@ -229,11 +219,7 @@ class AgentSession:
             yield standing.client
 
     def rooted(self, name: str) -> Path:
-        """Return the file of a name, which lies below a root of this server.
-
-        Raises:
-            InvalidRequest: It does not, or it is no regular file, or too large.
-        """
+        """Return the file of a name below a root; raise InvalidRequest where it is elsewhere, no regular file, or too large."""
         if not self.limits.roots:
             raise InvalidRequest(f"file {clip(name)}: this server reads no files; its user names folders with --root")
         if "\0" in name:
@@ -268,11 +254,7 @@ class AgentSession:
         return with_model(config, self.models.grader, scripted=self.models.scripted is not None)[0]
 
     async def rubric(self, rubric: str | Mapping[str, JsonValue] | None, rubric_file: str | None) -> Rubric:
-        """Return a rubric, named as `judge_config` takes it; people may decide criteria of it.
-
-        Raises:
-            InvalidRequest: There is none, or both are given, or it is refused.
-        """
+        """Return a rubric, named as in `judge_config`, with criteria for people too; raise InvalidRequest where it is refused."""
         if (named := await self._named_judge(rubric, rubric_file)) is not None:
             return rubric_of(named)
         with explained("rubric: "):
@@ -336,11 +318,7 @@ class AgentSession:
             judging.exception()  # whoever waits for it has it; of one that nobody waits for it is no warning
 
     async def runs(self, file: str | None, run: Mapping[str, JsonValue] | None, thread_id: str | None) -> list[AgentRun]:
-        """Return the runs that a call names in one of three ways.
-
-        Raises:
-            InvalidRequest: None or several are named, or one cannot be read.
-        """
+        """Return the runs that a call names in one of three ways; raise InvalidRequest for none, several, or one that cannot be read."""
         if sum(value is not None for value in (file, run, thread_id)) != 1:
             raise InvalidRequest("name one of the three: run, file, or thread_id")
         if run is not None:
@@ -352,11 +330,7 @@ class AgentSession:
         return await asyncio.to_thread(lambda: list(read_run_file(path)))
 
     async def stored_judgement(self, name: str) -> JudgeResult:
-        """Return a judgement by its id.
-
-        Raises:
-            InvalidRequest: No judgement of it has ended.
-        """
+        """Return a judgement by its id; raise InvalidRequest where none of it has ended."""
         client = await self.client()
         handle = client.temporal.get_workflow_handle_for(Judging.run, name)
         try:
@@ -365,11 +339,7 @@ class AgentSession:
             raise InvalidRequest(f"judgement {clip(name)}: none of that id has ended with a result; call grade again") from None
 
     async def revise(self, task: str, rubric: str | Mapping[str, JsonValue], max_iterations: int, budget_usd: float | None) -> str:
-        """Start a thread that drafts, is graded and mends, and return its id.
-
-        Raises:
-            InvalidRequest: The task, the rubric or the limits do not allow it.
-        """
+        """Start a thread that drafts, is graded and mends, and return its id; raise InvalidRequest where something is refused."""
         generator = self.models.generator or require_default_model(os.environ, "generator").spec.model_dump(mode="json")
         budget = self._thread_budget(budget_usd)
         request = {
@@ -402,11 +372,7 @@ class AgentSession:
         return left / 2 if asked is None else min(asked, left)
 
     async def own_thread(self, thread_id: str) -> str:
-        """Return the id of a thread that agents may read: one that `revise` started on a server of this owner.
-
-        Raises:
-            InvalidRequest: It is another's, or there is none of that id.
-        """
+        """Return the id of a thread that `revise` started for this owner; raise InvalidRequest for another's, or one that is not there."""
         with suppress(ThreadNotFound):
             if thread_id.startswith(THREAD_PREFIX) and await (await self.client()).owner_of(thread_id) == owner_name():
                 return thread_id
@@ -418,11 +384,7 @@ class AgentSession:
 
 
 def rubric_of(config: JudgeConfig) -> Rubric:
-    """Return a judge's criteria.
-
-    Raises:
-        InvalidRequest: The judge has a schema of its own instead.
-    """
+    """Return a judge's criteria; raise InvalidRequest where it has a schema instead."""
     if not isinstance(config, CriteriaJudge):
         raise InvalidRequest(f"the judge {config.rubric_id!r} has a schema of its own and no criteria; call judge_run with it")
     return config.rubric
@@ -438,11 +400,7 @@ def owner_name() -> str:
 
 
 def parse_grants(granted: Sequence[str], grader: str | None) -> Grants:
-    """Return what agents may name: the server's grader, tools that only read, and what its user grants as `KIND:NAME`.
-
-    Raises:
-        InvalidRequest: A grant is of no known kind, or names nothing or no model.
-    """
+    """Return what agents may name: the grader, tools that only read, and the `KIND:NAME` granted. Raise InvalidRequest for a bad grant."""
     names = {("tool", tool) for tool in READING_CHECKS} | {("model", grader or "")}
     for grant in granted:
         kind, _, name = grant.partition(":")
@@ -454,11 +412,7 @@ def parse_grants(granted: Sequence[str], grader: str | None) -> Grants:
 
 
 def require_model(name: str, flag: str) -> str:
-    """Return a model's name that can be one.
-
-    Raises:
-        InvalidRequest: It cannot.
-    """
+    """Return a model's name; raise InvalidRequest where it cannot be one."""
     with explained(f"{flag}: "):
         return ModelSpec.model_validate(name).id
 

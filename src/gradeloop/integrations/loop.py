@@ -245,11 +245,7 @@ def loop(  # noqa: PLR0913 - one parameter a setting
 
 
 def _request(fields: dict[str, Any], name: str, queue: str) -> ThreadRequest:
-    """Return the request of a loop's threads.
-
-    Raises:
-        InvalidRequest: A field is refused, or the rubric is empty.
-    """
+    """Return the request of a loop's threads; raise InvalidRequest where a field is refused, or the rubric is empty."""
     grader = {key: [_offered(tool, queue) for tool in value] if key == "tools" else value for key, value in fields["grader"].items()}
     drafts = {"activity": name, "task_queue": queue, "heartbeat_timeout": LOST_SECONDS}
     given = fields | {"grader": grader, "generator": drafts}
@@ -267,11 +263,7 @@ def _queue_of(function: Draft, name: str) -> str:
 
 
 def _offered(tool: Tool, queue: str) -> JsonValue:
-    """Return a tool as a thread's request has it: a function is a remote tool of this process.
-
-    Raises:
-        InvalidRequest: A function has a parameter that says nothing of what it takes.
-    """
+    """Return a tool as a request has it, a function as a remote tool of this process; raise InvalidRequest for an untyped parameter."""
     if not callable(tool):
         return tool if isinstance(tool, str) else dict(tool)
     name = getattr(tool, "__name__", type(tool).__name__)

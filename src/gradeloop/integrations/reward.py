@@ -86,11 +86,7 @@ class RewardFunction:
         return (await self.graded(prompt, completion)).reward
 
     async def graded(self, prompt: str | Chat, completion: str | Chat) -> GradedCompletion:
-        """Return a completion's reward with the rows that it comes from.
-
-        Raises:
-            InvalidRequest: The judge is refused, for any completion.
-        """
+        """Return a completion's reward with the rows that it comes from; raise InvalidRequest where the judge is refused."""
         return await asyncio.wrap_future(self._loop().submit(self._graded(prompt, completion)))
 
     def trl_reward(self, prompts: Sequence[str | Chat], completions: Sequence[str | Chat], **_: object) -> list[float | None]:
