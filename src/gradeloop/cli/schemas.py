@@ -8,24 +8,13 @@ import typer
 from pydantic import BaseModel
 
 from gradeloop.cli.task_file import TaskFile
+from gradeloop.contract import thread
 from gradeloop.contract.base import SchemaModels
 from gradeloop.contract.evaluation import Evaluation, Event, Verdict
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import RemoteTool
 from gradeloop.contract.notice import Notice
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import (
-    ApproveRequest,
-    DecideRequest,
-    DenyRequest,
-    Interruption,
-    InvokeRequest,
-    OverrideRequest,
-    RunResult,
-    SuppliedRubric,
-    ThreadRequest,
-    ThreadState,
-)
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.extensions import parts
@@ -48,21 +37,21 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _OWN = SchemaModels(
     {
-        "ThreadRequest": ThreadRequest,
-        "InvokeRequest": InvokeRequest,
-        "DecideRequest": DecideRequest,
-        "OverrideRequest": OverrideRequest,
-        "ApproveRequest": ApproveRequest,
-        "DenyRequest": DenyRequest,
+        "ThreadRequest": thread.ThreadRequest,
+        "InvokeRequest": thread.InvokeRequest,
+        "DecideRequest": thread.DecideRequest,
+        "OverrideRequest": thread.OverrideRequest,
+        "ApproveRequest": thread.ApproveRequest,
+        "DenyRequest": thread.DenyRequest,
         "ToolElsewhere": RemoteTool,
         "Rubric": Rubric,
         "AgentRun": AgentRun,
     },
     {
-        "RunResult": RunResult,
-        "ThreadState": ThreadState,
-        "SuppliedRubric": SuppliedRubric,
-        "Interruption": Interruption,
+        "RunResult": thread.RunResult,
+        "ThreadState": thread.ThreadState,
+        "SuppliedRubric": thread.SuppliedRubric,
+        "Interruption": thread.Interruption,
         "Evaluation": Evaluation,
         "Verdict": Verdict,
         "Message": Message,

@@ -74,7 +74,7 @@ class PromptfooTests:
     """Numbers of tests so far that store their output, by the name."""
 
     def defaults(self, value: JsonValue, where: Location) -> tuple[Defaults, tuple[str, ...]]:
-        """Return the settings of all tests, and what is left out; raise InvalidRequest where `defaultTest` has what is not supported."""
+        """Return the settings of tests, and the unsupported ones; raise InvalidRequest where `defaultTest` has what is not supported."""
         fields = as_object(resolve_files(value, self.scope, where) if is_file(value) else value, where)
         raw, reasons = self._resolve(fields, keys_of("defaultTest"), where)
         with explained_at(where):
