@@ -77,11 +77,7 @@ class WorkerServices:
         return self.calls.providers
 
     def refuse_unservable(self, settings: GradingSettings) -> None:
-        """Refuse what this worker cannot serve, for generator and grader both, before anybody is called.
-
-        Raises:
-            ApplicationError: Of type `InvalidRequest`.
-        """
+        """Raise ApplicationError of type `InvalidRequest` for what this worker cannot serve, of generator or grader, before any call."""
         grader_tools = settings.grader.tools if settings.grader else ()
         try:
             if settings.generator.model is not None:

@@ -322,11 +322,7 @@ class CaseComparisons:
         return None if mine is None else waiting(mine)
 
     async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState) -> CaseAnswer | list[Contender]:
-        """Answer the next question that compares a case with others; return the cases where none is left.
-
-        Raises:
-            ApplicationError: The call failed.
-        """
+        """Answer the next question about a case beside others; return the cases once none is left. ApplicationError: the call failed."""
         contenders = await self.contenders(call, stored)
         able = [contender for contender in contenders if not contender.is_error]
         outputs = [contender.parked.output for contender in able]

@@ -181,11 +181,7 @@ class GradingBatchWorkflow(GradingBatch):
             self._due.append(stretch)
 
     def _reopen(self, stretch: tuple[int, int], why: str, *, refused: bool = False) -> None:
-        """Have a shard that was lost, or in which no case ended, opened again.
-
-        Raises:
-            ApplicationError: It was refused, or has failed again and again.
-        """
+        """Have a shard that was lost, or in which no case ended, opened again; raise ApplicationError where it is refused, or fails."""
         self._failures[stretch] = self._failures.get(stretch, 0) + 1
         if refused or self._failures[stretch] > LOST:
             raise ApplicationError(why, type=InvalidRequest.__name__ if refused else SHARD_LOST, non_retryable=True) from None

@@ -96,11 +96,7 @@ async def _models_at(address: str) -> list[str]:
 
 
 def write_example(path: Path, kind: Kind, offered: str, *, used: bool) -> None:
-    """Write the example of a kind, where there is no file yet, with a model that is offered: used, or in a comment.
-
-    Raises:
-        InvalidRequest: The file exists already, or cannot be written.
-    """
+    """Write a kind's example, with an offered model in use or in a comment; raise InvalidRequest where the file is there already."""
     example = (files("gradeloop.cli") / f"{kind}_example.yaml").read_text(encoding="utf-8")
     if offered:
         example = _OFFER.sub(rf"\1{offered}" if used else rf"\g<0>\n# \1{offered}", example)

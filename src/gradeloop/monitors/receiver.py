@@ -82,11 +82,7 @@ class OtlpRequest(NamedTuple):
 
 
 def unpacked(body: bytes, encoding: str, most: int) -> bytes | None:
-    """Return a body as it was before it was compressed; None where it is larger than `most`.
-
-    Raises:
-        InvalidRequest: It is damaged, or compressed otherwise.
-    """
+    """Return a body uncompressed; None if larger than `most`. Raise InvalidRequest if it is damaged, or compressed otherwise."""
     if encoding in {"", "identity"}:
         return body if len(body) <= most else None
     if encoding not in {"gzip", "deflate"}:

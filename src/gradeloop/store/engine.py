@@ -367,11 +367,7 @@ class Store:
         return self._timed(transact)
 
     def do(self, work: Callable[["Connection"], T]) -> T:
-        """Do work in this thread, as `read` does in another.
-
-        Raises:
-            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
-        """
+        """Do work in this thread, as `read` does in another; raise StoreUnavailable where the database is away, or not a store."""
 
         def transact() -> T:
             with self._opened().begin() as connection:

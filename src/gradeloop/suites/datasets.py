@@ -178,11 +178,7 @@ def _split_fields(row: DatasetRow) -> dict[str, JsonValue]:
 
 
 def read_csv(path: Path, where: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a CSV file, each with its line, from 1, and its cells by column; blank lines are skipped.
-
-    Raises:
-        InvalidRequest: The file is not a table in UTF-8; the message names line and cure.
-    """
+    """Yield a CSV file's rows with their lines, from 1, and cells by column; raise InvalidRequest, with line and cure, for another file."""
     csv.field_size_limit(max(csv.field_size_limit(), 2 * CASE_BYTES))
     rows = _records(path, where)
     line, header = next(rows, (1, []))
@@ -260,11 +256,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def read_jsonl(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
-    """Yield the objects of a JSONL file, each with its line, from 1; blank lines are skipped.
-
-    Raises:
-        InvalidRequest: A line is no JSON object in UTF-8, or too long.
-    """
+    """Yield a JSONL file's objects with their lines, from 1, but for blank ones; raise InvalidRequest for a line without an object."""
     for number, line in enumerate(_lines(path, where), 1):
         if number == 1 and line[:2] in {b"\xff\xfe", b"\xfe\xff"}:
             raise encoding_error(path, where)

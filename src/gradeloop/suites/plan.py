@@ -537,11 +537,7 @@ class Suite:
 
 
 def with_rivals(planned: Iterable[PlannedCase]) -> Iterator[Case]:
-    """Yield cases, those whose outputs are compared with one another with the ids of all of them.
-
-    Raises:
-        InvalidRequest: There is only one output to compare, or there are too many.
-    """
+    """Yield cases, those to be compared with the ids of all of them; raise InvalidRequest where there is one output, or too many."""
     selected = set[str]()
     for _, found in groupby(planned, key=lambda one: id(one.test)):
         cases = list(found)

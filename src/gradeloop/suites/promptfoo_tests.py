@@ -243,11 +243,7 @@ class PromptfooTests:
 
 
 def with_variables(test: dict[str, JsonValue], scope: FileScope, where: Location) -> dict[str, JsonValue]:
-    """Return a test whose `vars` are files of variables with what these hold, the later over the earlier ones.
-
-    Raises:
-        InvalidRequest: No such file is there, or one holds no variables.
-    """
+    """Return a test with what its files of variables hold, later over earlier; raise InvalidRequest where one is missing, or has none."""
     value = test.get("vars")
     names = value if isinstance(value, list) else [value]
     if not names or not all(isinstance(name, str) for name in names):

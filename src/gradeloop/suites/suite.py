@@ -298,11 +298,7 @@ def resolve_files(value: JsonValue, scope: FileScope, where: Location) -> JsonVa
 
 
 def resolve_test(value: JsonValue, scope: FileScope, where: Location) -> JsonValue:
-    """Return a raw test, or defaults, with the contents of the files that it names; its output is data.
-
-    Raises:
-        InvalidRequest: A file cannot be read, or the rubric is invalid.
-    """
+    """Return a raw test, or defaults, with its files' contents, output as data; raise InvalidRequest for a bad file or rubric."""
     if not isinstance(value, dict):
         return value
     resolved = {
@@ -329,11 +325,7 @@ def resolve_rubric(raw: dict[str, JsonValue], scope: FileScope, where: Location)
 
 
 def resolve_prompts(value: JsonValue, scope: FileScope, where: Location) -> Iterator[JsonValue]:
-    """Yield raw prompts; files are read, JSON and YAML as messages, all else as text, and give the prompt its label.
-
-    Raises:
-        InvalidRequest: A file cannot be read.
-    """
+    """Yield raw prompts of files: JSON and YAML as messages, else as text, labelled. Raise InvalidRequest where one cannot be read."""
     for at, prompt in enumerate(value if isinstance(value, list) else [value]):
         label = {"label": prompt["label"]} if isinstance(prompt, dict) and prompt.get("label") is not None else {}
         texts = [prompt.get("text"), prompt.get("messages")] if isinstance(prompt, dict) else [prompt]

@@ -182,11 +182,7 @@ def read_keys(path: Path) -> dict[str, bytes]:
 
 
 def load_ring(environ: Mapping[str, str] = os.environ) -> KeyRing | None:
-    """Load the keys that `GRADELOOP_ENCRYPTION_KEYS` names; None where it names none, and payloads stay plain.
-
-    Raises:
-        InvalidRequest: The keys cannot be had, or the package for them is not installed.
-    """
+    """Load the keys that `GRADELOOP_ENCRYPTION_KEYS` names, or None; raise InvalidRequest where they, or their package, are missing."""
     named = environ.get(VARIABLE, "").strip()
     if not named:
         if is_required(environ):

@@ -358,11 +358,7 @@ def _calls_of(value: dict[str, Json], seen: set[str]) -> list[RunPart]:
 
 
 def parse_call(value: Json, at: int) -> list[RunPart]:
-    """Return a tool call of any shape: OpenAI's of functions and custom tools, LangChain's, Inspect's and Docent's.
-
-    Raises:
-        UnreadableMessage: It is not a tool call, or names no tool.
-    """
+    """Return a tool call as OpenAI, LangChain, Inspect or Docent write it; raise UnreadableMessage where it is none, or has no tool."""
     if not isinstance(value, dict):
         raise UnreadableMessage(f"{clip(str(value))} is not a tool call")
     inner = next((value[key] for key in ("function", "custom") if isinstance(value.get(key), dict)), value)

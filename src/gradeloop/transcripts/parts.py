@@ -38,11 +38,7 @@ class ReadPart(NamedTuple):
 
 
 def read_content(content: Json, key: str = "content") -> list[ReadPart]:
-    """Read the content of a message, which stands at a key of it: a text, a part, or a list of both.
-
-    Raises:
-        UnreadableMessage: It is something else; the error's path leads to it.
-    """
+    """Read a content at its key: a text, a part, or a list of both; an UnreadableMessage's path leads to anything else."""
     if content is None:
         return []
     if isinstance(content, str):

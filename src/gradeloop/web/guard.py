@@ -46,11 +46,7 @@ def asked_user_header(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def listening(port: int | None, usual: int = DEFAULT) -> socket.socket:
-    """Return a socket that listens on this machine's own address alone: on this port, else on the usual or a free one.
-
-    Raises:
-        InvalidRequest: The named port cannot be opened.
-    """
+    """Return a socket on this machine's own address, at this, the usual or a free port; raise InvalidRequest for a taken port."""
     if port is not None:
         try:
             return _bound(port)

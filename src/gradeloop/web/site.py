@@ -192,11 +192,7 @@ class Site:
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
     def signed(self, request: Request, body: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """Return what a person decides, with who that is: never whom the body names.
-
-        Raises:
-            InvalidRequest: The body names a person, or the proxy's header does not name one.
-        """
+        """Return a decision with the person of this request; raise InvalidRequest where the body names one, or the proxy does not."""
         if "by" in body:
             raise InvalidRequest("by: the server of this page says who decides; leave the field out")
         if not self.user_header:

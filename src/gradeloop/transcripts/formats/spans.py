@@ -431,11 +431,7 @@ _VALUES = {"stringValue", "intValue", "boolValue", "doubleValue", "arrayValue", 
 
 
 def attributes_of(value: Json) -> dict[str, Json]:
-    """Return attributes as an object: OTLP writes a list of keys and typed values, SDKs an object.
-
-    Raises:
-        UnreadableMessage: They are neither, or an item of the list is not an object.
-    """
+    """Return attributes as an object, from OTLP's list of typed values too; raise UnreadableMessage where they are neither."""
     if isinstance(value, str):
         value = structured(value) or None
     if isinstance(value, dict):
