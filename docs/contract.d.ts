@@ -19,11 +19,13 @@ export interface AgentRun {
 export interface ApproveRequest {
   /** The id of the call, as in `waiting_for`. */
   call: string;
+  /** The person's name, as it is recorded. */
   by: string;
 }
 
 /** One question to a person. */
 export interface AskedOfPerson {
+  /** The question: a criterion to decide, or a tool call to allow. */
   kind: "criterion" | "call";
   /** The criterion's id, or the id of the tool call. */
   id: string;
@@ -31,6 +33,7 @@ export interface AskedOfPerson {
 
 /** An image or a file, by its address or as a `data:` URL. */
 export interface Attachment {
+  /** An image by default, or a file. */
   type?: "image" | "file";
   /** `https://…`, which the vendor fetches, or `data:image/png;base64,…` (png, jpeg, gif, webp; of a file `application/pdf`). */
   url: string;
@@ -40,9 +43,11 @@ export interface Attachment {
 
 /** The one argument of the workflow `GradingBatch`: `BatchRequest(batch_id="nightly", total=500)`; the cases are stored by then. */
 export interface BatchRequest {
+  /** Id of the batch. */
   batch_id: string;
   /** The number of cases that were uploaded. */
   total: number;
+  /** Name in lists and reports; the batch's id by default. */
   name?: string | null;
   /** The suite, where `name` is the description of a run; for lists and searches alone. */
   suite?: string | null;
@@ -80,34 +85,47 @@ export interface BatchRequest {
   again?: "errors" | "invalid" | "failures" | null;
   /** Ids of the ended cases that run again; all that `again` says by default. */
   cases?: string[];
+  /** Priority of the batch's calls; level 4 by default, behind threads. */
   priority?: Priority;
 }
 
 /** The status, counts and usage of a batch: `(await batches.result("nightly")).passed`. */
 export interface BatchSummary {
+  /** Id of the batch. */
   batch_id: string;
+  /** Name in lists and reports. */
   name?: string | null;
+  /** Name of the suite that the cases are from. */
   suite?: string | null;
+  /** Tenant that the calls are counted for. */
   tenant?: string | null;
+  /** Models that draft and judge, as `provider:name`. */
   models?: string[];
   /** ISO 8601, UTC. */
   created: string;
+  /** `running`, `paused` by a limit or a person, `finished`, or `stopped`. */
   status: "running" | "paused" | "finished" | "stopped";
   /** The reason why the batch is paused or stopped; null otherwise. */
   reason?: string | null;
+  /** Number of cases. */
   total: number;
+  /** Cases that passed. */
   passed?: number;
+  /** Cases that failed. */
   failed?: number;
   /** Cases that their judge does not decide, by the suite's `abstain`. */
   unsure?: number;
+  /** Cases without a verdict because of an error. */
   errors?: number;
   /** Cases that ended without being judged whole: nothing was asked of them, or something of it was left out. */
   ungraded?: number;
+  /** Cases that wait for a person. */
   waiting?: number;
   /** Cases whose verdicts or draft came from the cache, and that cost nothing. */
   cached?: number;
   /** The usage of all attempts of all cases. */
   usage?: Usage;
+  /** Limits on tokens and cost; by default there are none. */
   budget?: Budget | null;
   /** The share of judged cases, 0 to 1, that must pass. */
   pass_rate?: number;
@@ -139,6 +157,7 @@ export interface Budget {
 export interface Case {
   /** Unique in its batch; the same from one run of a suite to the next, so that two batches can be compared. */
   id: string;
+  /** Description of the case in reports. */
   description?: string | null;
   /** The variables that the suite's texts were filled with; shown, never sent to a model. */
   vars?: { [key: string]: JsonValue };
@@ -152,9 +171,13 @@ export interface Case {
   images?: Attachment[];
   /** The output that is judged; None where `generator` drafts it. */
   output?: string | null;
+  /** The drafter; without one, `output` is judged. */
   generator?: Generator | null;
+  /** Criteria, and how they add up. */
   rubric: RubricInput;
+  /** The judge; the worker's default model if it is absent. */
   grader?: Grader | null;
+  /** Least share of votes, 0 to 1, for all criteria or by criterion; a verdict with fewer is unsure. */
   abstain?: number | { [key: string]: number } | null;
   /** The model that is asked anew what the graders are unsure of; by default nobody is, and a person decides. */
   escalate?: ModelSpecInput | null;
@@ -164,6 +187,7 @@ export interface Case {
   repeat?: number;
   /** Whether the case runs the full loop: draft, judge, revise. */
   loop?: boolean;
+  /** Most drafts of a case that loops. */
   max_iterations?: number;
   /** The judgement of a finished run, where the case is one; the rubric is then the judge's, or empty for a judge with a schema. */
   judging?: JudgingRequest | null;
@@ -187,16 +211,23 @@ export interface CaseResult {
   id: string;
   /** The number of the repetition, from 0. */
   repeat?: number;
+  /** Description of the case. */
   description?: string | null;
+  /** Label of the suite's prompt. */
   prompt?: string | null;
+  /** Column of a matrix: the generator's label. */
   label?: string | null;
+  /** Variables that filled the suite's texts. */
   vars?: { [key: string]: JsonValue };
+  /** `queued`, `waiting` for a person, `passed`, `failed`, `unsure`, `error`, or `ungraded`: nothing judged it whole. */
   status: "queued" | "waiting" | "passed" | "failed" | "unsure" | "error" | "ungraded";
   /** The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None without a verdict. */
   score?: number | null;
   /** The output that was judged, the best draft where the case loops; None where no draft was written. */
   output?: string | null;
+  /** The grader's summary; empty without one. */
   explanation?: string;
+  /** Verdicts on the criteria, in the rubric's order. */
   criteria?: CriterionRow[];
   /** Ids of the criteria for which the case did not pass, the worst first; None where that is not known. */
   decided_by?: string[] | null;
@@ -232,6 +263,7 @@ export interface CaseResult {
   judgement?: JudgeResult | null;
   /** The time when the case ended, ISO 8601, UTC. */
   finished?: string | null;
+  /** Verdicts and comments of people. */
   ratings?: Rating[];
 }
 
@@ -251,6 +283,7 @@ export type CheckInput = string | { tool: string; extract?: "text" | "code"; arg
 
 /** A text of Python or JavaScript that is run in the worker's sandbox. */
 export interface CodeText {
+  /** Language of the code. */
   language: "javascript" | "python";
   /** An expression or a function's body; with `file`, all of that file. */
   code: string;
@@ -268,6 +301,7 @@ export interface CodeText {
 export interface Context {
   /** Position of the criterion that follows it, from 0; the number of criteria at the end. */
   before: number;
+  /** The heading or introduction. */
   text: string;
 }
 
@@ -275,21 +309,27 @@ export interface Context {
 export interface CorrectedRate {
   /** The rate that the judge says, uncorrected. */
   raw: number;
+  /** The corrected rate, 0 to 1. */
   value: number;
+  /** Lower end of the 95 % interval, 0 to 1. */
   low: number;
+  /** Upper end of the 95 % interval, 0 to 1. */
   high: number;
 }
 
 /** A rubric of criteria, and the grader that judges by it. */
 export interface CriteriaJudge {
+  /** The judge's id; by default `rubric-` and the first digits of its sha256. */
   id?: string;
+  /** Number of the judge's version, from 1. */
   version?: number;
+  /** Criteria, and how they add up. */
   rubric: RubricInput;
   /** The grader, as a thread has it: model, system_prompt and tools, or a remote grader. */
   grader?: Grader | null;
-  /** Least share of agreeing votes by key; a verdict with a smaller one is unsure. */
+  /** Least share of votes, 0 to 1, by key; a verdict with fewer is unsure. By default every verdict decides. */
   abstain?: { [key: string]: number } | null;
-  /** Model that is asked once about unsure verdicts. */
+  /** Model that is asked if votes are unsure; by default a person decides. */
   escalate?: ModelSpecInput | null;
 }
 
@@ -337,9 +377,11 @@ export type CriterionInput = string | { id?: string; description: string | { [ke
 
 /** The verdict on one criterion: who decided, and why: `[row.gap for row in evaluation.criteria if not row.passed]`. */
 export interface CriterionRow {
+  /** Id of the criterion. */
   id: string;
   /** The criterion's description, as text. */
   name: string;
+  /** True if the criterion passes. */
   passed: boolean;
   /** The judge's reason, in a sentence or two. */
   reason: string;
@@ -355,6 +397,7 @@ export interface CriterionRow {
   contested?: boolean;
   /** The votes of several graders; absent for a single one. */
   votes?: Vote[];
+  /** A passage of the conversation that a grader gives as evidence. */
   quotes?: Quote[];
   /** Data that a remote grader returned beside its verdict. */
   metadata?: { [key: string]: JsonValue } | null;
@@ -368,18 +411,25 @@ export interface CriterionRow {
 
 /** The argument of the update `decide`: a person's verdict on a criterion that waits for it. */
 export interface DecideRequest {
+  /** Id of the grading run. */
   grading_run_id: string;
+  /** Iteration of the grading run, from 0. */
   iteration: number;
+  /** Id of the criterion. */
   criterion: string;
+  /** The person's verdict. */
   passed: boolean;
   /** The defect; required if the criterion does not pass. */
   gap?: string | null;
+  /** The person's name, as it is recorded. */
   by: string;
 }
 
 /** A function that a model may call in its draft; nobody runs it, and the call is the draft. */
 export interface DeclaredFunction {
+  /** Name of the function. */
   name: string;
+  /** Description that the model reads. */
   description?: string;
   /** The JSON Schema of the arguments, of type `object`; none for a function without arguments. */
   parameters?: { [key: string]: JsonValue } | null;
@@ -389,7 +439,9 @@ export interface DeclaredFunction {
 
 /** The argument of the update `deny`: a person forbids a tool call. */
 export interface DenyRequest {
+  /** Id of the tool call. */
   call: string;
+  /** The person's name, as it is recorded. */
   by: string;
   /** The reason, which the model that made the call gets. */
   why: string;
@@ -397,6 +449,7 @@ export interface DenyRequest {
 
 /** A figure that is calculated from the named metrics of a batch. */
 export interface DerivedMetric {
+  /** Name of the figure. */
   name: string;
   /** Arithmetic over the sums of named metrics, `__count`, and derived metrics before this one: `(Tone + Accuracy) / __count`. */
   value: string;
@@ -418,6 +471,7 @@ export interface DraftInQuestion {
 
 /** A stretch of a comparison of two drafts. */
 export interface DraftPiece {
+  /** Text of both drafts, of the new one, of the old one, or a note of unchanged text that is not shown. */
   kind: "same" | "added" | "removed" | "left_out";
   /** The text; for `left_out` a note of how many unchanged characters are not shown. */
   text: string;
@@ -425,6 +479,7 @@ export interface DraftPiece {
 
 /** The answer of a gate that was known before all cases were asked: `EarlyAnswer(answer="passed", asked=81, risk=0.05, wanted=0.9)`. */
 export interface EarlyAnswer {
+  /** The answer of the gate. */
   answer: "passed" | "failed";
   /** The number of cases, in the order of the batch, after which it was known. */
   asked: number;
@@ -438,14 +493,17 @@ export interface EarlyAnswer {
 
 /** An error that the run records beside what was said. */
 export interface ErrorPart {
+  /** Always `error`. */
   type?: "error";
   /** The kind of error: `timeout`, `RateLimitError`. */
   name?: string | null;
+  /** The error's message. */
   text: string;
 }
 
 /** One grading pass: result, rows, usage, and which draft was judged: `result.evaluations[-1].explanation`. */
 export interface Evaluation {
+  /** Id of the grading run. */
   grading_run_id: string;
   /** The iteration of the run, from 0. */
   iteration: number;
@@ -485,7 +543,9 @@ export interface Event {
   type: "run_started" | "message" | "rubric_evaluation_start" | "rubric_evaluation_end" | "tool_called" | "run_ended" | "interrupted" | "resumed" | "rubric_supplied" | "rubric_rejected" | "waiting" | "decided" | "approved" | "denied" | "overridden" | "drafting";
   /** Time of the event, ISO 8601, UTC. */
   time: string;
+  /** Id of the grading run; null if nothing is graded. */
   grading_run_id?: string | null;
+  /** Iteration of the grading run, from 0; null outside of a run. */
   iteration?: number | null;
   /** Index of the message or evaluation that the event is about. */
   index?: number | null;
@@ -521,20 +581,31 @@ export type FallbackModelInput = string | { id: string; config?: ModelConfig; };
 
 /** The author's own sentences for feedback: around criteria that fail, are unverified, optional or passing, and before remarks. */
 export interface Feedback {
+  /** First sentence; the language's own by default. */
   opening?: string | null;
+  /** Sentence before the criteria that fail. */
   failing?: string | null;
+  /** Sentence before the criteria without a verdict. */
   unverified?: string | null;
+  /** Sentence before the optional criteria that fail. */
   suggested?: string | null;
+  /** Sentence before the graders' remarks. */
   remarks?: string | null;
+  /** Sentence before the criteria that pass. */
   passing?: string | null;
+  /** Last sentence. */
   closing?: string | null;
 }
 
 /** An image, a sound, a document: what is known of it, and its text where it has one. */
 export interface FilePart {
+  /** Always `file`. */
   type?: "file";
+  /** Name of the file. */
   name?: string | null;
+  /** Media type, such as `image/png`. */
   media_type?: string | null;
+  /** Address of the file. */
   url?: string | null;
   /** Its size, where the run holds the content; the content itself is not shown. */
   bytes?: number;
@@ -544,7 +615,9 @@ export interface FilePart {
 
 /** The iteration at which a thread was forked off another: `(await client.state("haiku-1-fork")).forked_from`. */
 export interface ForkedFrom {
+  /** Id of the thread that was forked. */
   thread_id: string;
+  /** Id of the grading run. */
   grading_run_id: string;
   /** Counted from 0. */
   iteration: number;
@@ -552,12 +625,17 @@ export interface ForkedFrom {
 
 /** A pass rate beside the one corrected for the judge's error, and what follows for a threshold. */
 export interface GatedRate {
+  /** Runs that the judge passed. */
   passed: number;
+  /** Runs that the judge decided. */
   runs: number;
   /** The independent runs that a run, one that people passed, and one that they failed are worth: less than 1 where they share a case. */
   worth?: [number, number, number];
+  /** The corrected rate; null if the labels cannot correct it. */
   corrected: CorrectedRate | null;
+  /** Counts of labels that measure the judge's error. */
   error: JudgeError;
+  /** Least rate that passes, 0 to 1; null without a gate. */
   threshold: number | null;
   /** Passed where the interval's lower bound reaches the threshold, failed where its upper bound does not; None without a threshold. */
   decision: "passed" | "failed" | "inconclusive" | null;
@@ -571,6 +649,7 @@ export interface Generator {
   max_tool_calls?: number | null;
   /** Turns with tools; 30 by default. */
   max_turns?: number | null;
+  /** The model that drafts. */
   model?: ModelSpecInput | null;
   /** The type of an activity that takes `{messages, iteration, feedback}` and returns `{messages}` or text. */
   activity?: string | null;
@@ -580,6 +659,7 @@ export interface Generator {
   task_queue?: string | null;
   /** Seconds without a heartbeat after which the activity is tried again; an activity that sends none leaves it out. */
   heartbeat_timeout?: number | null;
+  /** System prompt of the model; none by default. */
   system_prompt?: string | null;
   /** Names of the worker's tools, and definitions of remote tools. */
   tools?: (string | RemoteTool)[];
@@ -633,7 +713,9 @@ export interface Group {
 
 /** Messages that graders are not shown: those that have all that it names; answers, which may be judged, are never among them. */
 export interface HiddenMessages {
+  /** Role of the hidden messages. */
   role?: "user" | "assistant" | "tool" | null;
+  /** Source of the hidden messages, as in `Message.source`. */
   source?: string | null;
   /** The message's `name`; that of a tool's result is the tool's. */
   name?: string | null;
@@ -645,6 +727,7 @@ export interface Interruption {
   interrupted: boolean;
   /** The thread's run; None where nothing is graded. */
   grading_run_id: string | null;
+  /** Iteration of the grading run, from 0; null outside of a run. */
   iteration: number | null;
   /** The phase in which the run was stopped; None where it was not. */
   phase: "generating" | "grading" | null;
@@ -682,14 +765,19 @@ export interface JudgeError {
 export interface JudgeResult {
   /** The judgement's id, which is the Temporal workflow's. */
   id: string;
+  /** Id of the judged run. */
   agent_run_id: string;
+  /** Id of the judge. */
   rubric_id: string;
+  /** Version of the judge. */
   rubric_version: number;
   /** Answer of the judge, in the shape of its schema; empty for a `FAILURE`. */
   output: { [key: string]: JsonValue };
+  /** `DIRECT_RESULT` with an output, or `FAILURE` without one. */
   result_type: "DIRECT_RESULT" | "FAILURE";
   /** Rollouts, votes, ties and citations; a `FAILURE` has its `reason`, `raw_text`, and `again`: whether the same may be run again. */
   result_metadata?: { [key: string]: JsonValue };
+  /** Tokens, calls, seconds and cost in US dollars. */
   usage?: Usage;
   /** The model that judged; None where checks alone decided, or no model was reached. */
   model?: string | null;
@@ -703,11 +791,11 @@ export interface JudgeResult {
   run_sha256?: string | null;
   /** The batch that judged; None where a workflow of the judgement's own did. */
   batch_id?: string | null;
-  /** The keys with fewer agreeing votes than `abstain` says: neither a pass nor a fail. */
+  /** The keys on whose verdict fewer of the votes agree than the judge's `abstain` says: neither a pass nor a fail. */
   unsure?: string[];
-  /** The id of the unsure judgement that this one replaces, by the model of `escalate`; None for any other. */
+  /** The id of the unsure judgement that this one, by the model of the judge's `escalate`, stands for; None for any other. */
   escalated_from?: string | null;
-  /** Whether it passes by `gate`; None for a `FAILURE`, for an unsure one, and without a gate. */
+  /** Whether it passes by `gate`; None where that says nothing of it: for a `FAILURE`, for an unsure one, and without a gate. */
   passed?: boolean | null;
   /** The rule that the command had; None without one, and in the workflow's own results. */
   gate?: PassGate | null;
@@ -715,10 +803,13 @@ export interface JudgeResult {
 
 /** The one argument of the workflow `Judging`. */
 export interface JudgingRequest {
+  /** The judge: a schema or criteria. */
   judge: SchemaJudge | CriteriaJudge;
+  /** The finished run that is judged. */
   run: AgentRun;
   /** Number of this judgement of the run by the same judge, from 0. */
   repeat?: number;
+  /** Priority of the calls if slots or a rate are short. */
   priority?: Priority | null;
   /** Whether votes that cannot change a verdict by criteria are not asked; by default all are, and their shares are known. */
   until_decided?: boolean;
@@ -726,9 +817,11 @@ export interface JudgingRequest {
 
 /** Annotation of one run by one person. */
 export interface Label {
+  /** Id of the labelled run, or of the case. */
   agent_run_id: string;
   /** The values by key of the judge's output, `{"label": "match"}`; some of the keys are enough. */
   label_value: { [key: string]: JsonValue };
+  /** The person's reason; empty without one. */
   reason?: string;
   /** The person, who has one label per run. */
   created_by?: string;
@@ -740,6 +833,7 @@ export interface Label {
 
 /** One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`. */
 export interface Message {
+  /** Role of the author. */
   role: "user" | "assistant" | "tool";
   /** The text; it may be sent as blocks, too. */
   content?: string;
@@ -767,6 +861,7 @@ export interface Message {
 
 /** One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`. */
 export interface MessageInput {
+  /** Role of the author. */
   role: "user" | "assistant" | "tool";
   /** The text; it may be sent as blocks, too. */
   content?: string | (TextBlock | Attachment)[];
@@ -844,6 +939,7 @@ export type ModelSpecInput = string | { id: string; config?: ModelConfig; fallba
 export interface Notice {
   /** Equal for all deliveries of one notice; also the header `webhook-id`. */
   id: string;
+  /** The event; `monitor.clear` ends an alert, `over_budget` stops a run or pauses a batch. */
   type: "thread.waiting" | "thread.over_budget" | "batch.ended" | "batch.over_budget" | "monitor.alert" | "monitor.clear";
   /** Time of the event: ISO 8601, UTC. */
   time: string;
@@ -851,18 +947,23 @@ export interface Notice {
   title: string;
   /** The answer in one line, as the first line of a page has it. */
   answer: string;
+  /** Id of the thread, which is its Temporal workflow's id. */
   thread_id?: string | null;
+  /** Id of the grading run; null if nothing is graded. */
   grading_run_id?: string | null;
   /** The questions to a person, by their ids. */
   questions?: AskedOfPerson[];
+  /** Id of the batch. */
   batch_id?: string | null;
   /** The number of a batch's cases by what became of them, and `total`. */
   counts?: { [key: string]: number };
+  /** Name of the monitor. */
   monitor?: string | null;
   /** The ids of the newest failed runs of a monitor's sample. */
   runs?: string[];
   /** The page of the thread or the batch, where the settings name the address of the live pages. */
   url?: string | null;
+  /** Texts of the notice, if the webhook's settings ask for them. */
   content?: NoticeContent | null;
 }
 
@@ -876,14 +977,17 @@ export interface NoticeContent {
 
 /** Anything else, kept as its JSON. */
 export interface OtherPart {
+  /** Always `other`. */
   type?: "other";
   /** The type by which the run names it. */
   kind: string;
+  /** The part's JSON, as the run has it. */
   value?: JsonValue;
 }
 
 /** The form that a draft is asked to have: JSON, of a schema where one is given. */
 export interface OutputForm {
+  /** Name of the form, which the provider gets. */
   name?: string;
   /** The JSON Schema of the draft; without one it is any JSON object. */
   json_schema?: { [key: string]: JsonValue } | null;
@@ -893,8 +997,11 @@ export interface OutputForm {
 
 /** A person's verdict that counts instead of the grader's, which stays beside it. */
 export interface Override {
+  /** The person's verdict. */
   passed: boolean;
+  /** The person's reason. */
   why: string;
+  /** The person's name, as it is recorded. */
   by: string;
   /** Time of the recording, ISO 8601, UTC. */
   time: string;
@@ -902,16 +1009,23 @@ export interface Override {
 
 /** The argument of the update `override`: a person's verdict that counts instead of the grader's. */
 export interface OverrideRequest {
+  /** Id of the grading run. */
   grading_run_id: string;
+  /** Iteration of the grading run, from 0. */
   iteration: number;
+  /** Id of the criterion. */
   criterion: string;
+  /** The person's verdict. */
   passed: boolean;
+  /** The person's reason. */
   why: string;
+  /** The person's name, as it is recorded. */
   by: string;
 }
 
 /** The author's own prompt: messages for the grader with slots for the rubric and the output. */
 export interface OwnPrompt {
+  /** Messages to the grader, in order. */
   messages: PromptMessage[];
 }
 
@@ -923,6 +1037,7 @@ export interface PartFinding {
   part: number;
   /** The first message of the part, `T0B0`; one at the run's beginning or end may stand in all parts. */
   first: string;
+  /** The last message of the part, such as `T0B41`. */
   last: string;
   /** The judge's output, as JSON. */
   text: string;
@@ -942,6 +1057,7 @@ export interface PassGate {
 export interface PendingCall {
   /** The id of the call, by which `approve` and `deny` name it. */
   call: string;
+  /** Name of the tool. */
   tool: string;
   /** The arguments that the model wrote. */
   arguments: { [key: string]: JsonValue };
@@ -961,12 +1077,15 @@ export interface Priority {
 
 /** A message of the prompt, split at its slots; on the wire also `{role, content}`. */
 export interface PromptMessage {
+  /** Role of the author. */
   role?: "system" | "user" | "assistant";
+  /** Texts and slots of the message, in order. */
   parts: (string | PromptSlot)[];
 }
 
 /** A place in a prompt that is filled when the prompt is sent. */
 export interface PromptSlot {
+  /** The value that fills the slot. */
   of: "rubric" | "output" | "transcript";
   /** Keys into a JSON draft (`{{ output.key }}`) or an object that describes the criterion (`{{ rubric.key }}`); empty for the whole. */
   path?: string[];
@@ -974,7 +1093,9 @@ export interface PromptSlot {
 
 /** A message of a judge's prompt, with slots in braces. */
 export interface PromptTemplate {
+  /** Role of the author. */
   role: "system" | "user" | "assistant";
+  /** Text with slots in braces, such as `{rubric}`; `{{` and `}}` stand for braces. */
   content: string;
 }
 
@@ -982,6 +1103,7 @@ export interface PromptTemplate {
 export interface Quote {
   /** The number of the record that is quoted. */
   record: number;
+  /** The quoted text, word for word. */
   quote: string;
   /** Whether gradeloop found the quote in its record, word for word; a grader may not set it. */
   quote_verified?: boolean | null;
@@ -993,9 +1115,11 @@ export interface Quote {
 
 /** The word of one person about a case: `Rating(by="ann", passed=False, comment="It names no date.")`. */
 export interface Rating {
+  /** The person's name, as it is recorded. */
   by: string;
   /** The person's own verdict; None for a comment alone. */
   passed?: boolean | null;
+  /** The person's comment; empty without one. */
   comment?: string;
   /** The attempt of the case that it is about; it says nothing about the output of a later one. */
   attempt?: number;
@@ -1005,7 +1129,9 @@ export interface Rating {
 
 /** A model's thoughts before it spoke, or a summary of them. */
 export interface ReasoningPart {
+  /** Always `reasoning`. */
   type?: "reasoning";
+  /** The thoughts; empty if the provider hid them. */
   text?: string;
   /** Whether the provider hid the reasoning, or a part of it. */
   redacted?: boolean;
@@ -1081,16 +1207,21 @@ export interface RunExcerpt {
   transcripts: number[];
   /** The numbers of each transcript's messages, ascending. */
   messages: number[][];
+  /** Findings about the run's parts; only an excerpt that sums them up has any. */
   findings?: PartFinding[];
 }
 
 /** A message of a run, plain or as parts; absent fields stay out of its JSON: `RunMessage(role="user", content="Hi")`. */
 export interface RunMessage {
+  /** Role of the author. */
   role: "system" | "user" | "assistant" | "tool";
+  /** Text of the message; empty if it has `parts`. */
   content?: string;
   /** The model's reasoning before its answer, where it was recorded. */
   reasoning?: string | null;
+  /** Name of the author; of a tool's result, the tool's. */
   name?: string | null;
+  /** Tool calls of an answer. */
   tool_calls?: ToolCall[];
   /** The id of the call that a message of role `tool` answers. */
   tool_call_id?: string | null;
@@ -1098,12 +1229,15 @@ export interface RunMessage {
   is_error?: boolean;
   /** The parts in their order, where content, reasoning and tool calls cannot say it; then those are absent. */
   parts?: (TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart | ErrorPart | OtherPart)[];
+  /** Data about it, as a JSON object; judges see it only if their configuration asks for it. */
   metadata?: { [key: string]: JsonValue };
 }
 
 /** The result of a thread's turn: `(await client.invoke("haiku-1", "Another one.")).output`. */
 export interface RunResult {
+  /** Id of the thread, which is its Temporal workflow's id. */
   thread_id: string;
+  /** Id of the grading run; null if nothing is graded. */
   grading_run_id: string | null;
   /** The status of the grading run; None where no rubric was set, so that nothing was graded. */
   status: "running" | "waiting" | "interrupted" | "satisfied" | "max_iterations_reached" | "failed" | "grader_error" | "superseded" | null;
@@ -1117,11 +1251,13 @@ export interface RunResult {
   last_output: string | null;
   /** The score of the best draft, as in its evaluation. */
   score: number | null;
+  /** Evaluations of this turn's run, the first iteration first. */
   evaluations: Evaluation[];
   /** This turn's messages; None above 128 KiB (page them with the query `messages`). */
   messages: Message[] | null;
   /** Whether `messages` was omitted because of its size. */
   messages_truncated: boolean;
+  /** Tokens, calls, seconds and cost in US dollars. */
   usage: Usage;
   /** The failure that interrupted the run, and what to change. */
   error: string | null;
@@ -1137,8 +1273,11 @@ export interface RunResult {
 export interface RunTranscript {
   /** The id of the conversation; `t` and its position by default. */
   id?: string;
+  /** Name of the conversation. */
   name?: string | null;
+  /** Messages of the conversation, in order. */
   messages: RunMessage[];
+  /** Data about it, as a JSON object; judges see it only if their configuration asks for it. */
   metadata?: { [key: string]: JsonValue };
 }
 
@@ -1156,40 +1295,43 @@ export interface Scale {
 export interface SchemaJudge {
   /** The rubric's id; by default `rubric-` and the first digits of its sha256. */
   id?: string;
+  /** Number of the judge's version, from 1. */
   version?: number;
+  /** Name of the judge, for people. */
   name?: string | null;
-  /** Question of the judge, and how it decides. */
+  /** The rubric in words: the decision, and its rules. */
   rubric_text: string;
-  /** Shape of the answer; by default a label `match` or `no match`, and an explanation with citations. */
+  /** JSON Schema of the answer, an object; by default `label` (`match`, `no match`) and `explanation`. */
   output_schema?: { [key: string]: JsonValue };
-  /** Messages with `{agent_run}`, `{rubric}`, `{output_schema}` and the tag; literal braces are doubled; one of gradeloop by default. */
+  /** The messages that are sent; by default one that gradeloop brings. */
   prompt_templates?: PromptTemplate[] | null;
-  /** The model that judges; the worker's default grader if it is absent. */
+  /** The model that judges; by default the first of a table for which the worker has a key. */
   judge_model?: ModelSpecInput | null;
-  /** Several models instead of one `judge_model`, each with `n_rollouts_per_input` rollouts. */
+  /** Several models that judge side by side, each with `n_rollouts_per_input` rollouts, instead of one `judge_model`. */
   panel?: ModelSpecInput[] | null;
-  /** Form of the answer: between tags, or as the provider enforces it. */
+  /** `XML_KEY` reads the answer between tags; `CONSTRAINED_DECODING` has the provider enforce the schema. */
   output_parsing_mode?: "XML_KEY" | "CONSTRAINED_DECODING";
-  /** Name of the tags around the answer. */
+  /** Name of the tag around the answer, for `XML_KEY`. */
   response_xml_key?: string;
-  /** The format of the answer between the tags. */
+  /** The format of the answer between the tags; Docent's newer rubrics say yaml. */
   output_format?: "json" | "yaml";
-  /** Number of answers to the same question. */
+  /** Number of answers to each run; their majority is the result. */
   n_rollouts_per_input?: number;
-  /** Number of rollouts that must have a valid answer; by default more than half of them. */
+  /** Number of rollouts that must have a valid answer for a result; by default more than half of them. */
   quorum?: number | null;
-  /** Decision by the rollouts' majority, or by as many reflections on their answers. */
+  /** `majority` counts the answers; with `multi-reflect`, as many reflections on the answers decide. */
   judge_variant?: "majority" | "multi-reflect";
+  /** Always one turn. */
   rollout_type?: "single_turn";
   /** Treatment of an answer with an unverified citation: `flag` keeps it, `fail` makes it invalid. */
   bad_citations?: "flag" | "fail";
-  /** Whether every text with `citations: true` needs a verified citation. */
+  /** Whether an answer is invalid in which a text with `citations: true` has no verified citation. */
   require_citations?: boolean;
   /** Whether the judge sees the run's metadata, which may hold the expected answer. */
   show_metadata?: boolean;
-  /** Least share of agreeing votes by key; a verdict with a smaller one is unsure. */
+  /** Least share of votes, 0 to 1, by key; a verdict with fewer is unsure. By default every verdict decides. */
   abstain?: { [key: string]: number } | null;
-  /** Model that is asked once about unsure verdicts. */
+  /** Model that is asked if votes are unsure; by default a person decides. */
   escalate?: ModelSpecInput | null;
   /** The values that an output must have to pass, by key; by default nothing says what passes. */
   pass_if?: { [key: string]: boolean | number | string } | null;
@@ -1199,6 +1341,7 @@ export interface SchemaJudge {
 export interface SuppliedRubric {
   /** The rubric that judges from now on, with its variables filled in; None where nothing is graded any more. */
   rubric: Rubric | null;
+  /** Sha256 of the rubric in its canonical form; null without a rubric. */
   rubric_sha256: string | null;
   /** False while it waits for the draft that is being written, or for the grading in flight to stop. */
   in_force: boolean;
@@ -1210,13 +1353,17 @@ export interface SuppliedRubric {
 
 /** A text between images and files. */
 export interface TextBlock {
+  /** Always `text`. */
   type: "text";
+  /** The text. */
   text: string;
 }
 
 /** A text of the speaker. */
 export interface TextPart {
+  /** Always `text`. */
   type?: "text";
+  /** The text. */
   text: string;
   /** Whether the model refuses by it, where its provider says so. */
   refusal?: boolean;
@@ -1228,9 +1375,11 @@ export interface ThreadRequest {
   messages?: MessageInput[];
   /** The rubric; absent or null keeps the sticky one, and `""` clears it. */
   rubric?: RubricInput | null;
+  /** The drafter: a model, an activity or a workflow. */
   generator: Generator;
   /** The judge; the worker's default model if it is absent. */
   grader?: Grader | null;
+  /** Most drafts of a run; the loop ends there even if the rubric is not met. */
   max_iterations?: number;
   /** Seconds that the thread stays open for further turns once its work is done. */
   idle_timeout?: number;
@@ -1250,13 +1399,19 @@ export interface ThreadRequest {
 export interface ThreadState {
   /** The status of the thread; `idle` between turns. */
   status: "idle" | "running" | "waiting" | "interrupted";
+  /** Id of the grading run; null if nothing is graded. */
   grading_run_id: string | null;
+  /** Phase of the run in flight; null if there is none. */
   phase: "generating" | "grading" | null;
+  /** Iteration of the grading run, from 0; null outside of a run. */
   iteration: number | null;
+  /** Criteria, and how they add up. */
   rubric: Rubric | null;
+  /** Sha256 of the rubric in its canonical form; null without a rubric. */
   rubric_sha256: string | null;
   /** The usage of the whole thread. */
   usage: Usage;
+  /** Limits on tokens and cost; by default there are none. */
   budget?: Budget | null;
   /** The cause of an interruption; None for any other status. */
   reason?: "person" | "budget" | "failure" | "outage" | null;
@@ -1264,7 +1419,9 @@ export interface ThreadState {
   error?: string | null;
   /** The number of turns that wait behind the current one. */
   queued: number;
+  /** Questions to a person; null if none waits. */
   waiting_for: WaitingFor | null;
+  /** The iteration that the thread was forked at. */
   forked_from?: ForkedFrom | null;
   /** The wait of the model call, as the typed client reads it from the server: `MODEL has not answered for 40 s; attempt 2`. */
   call_wait?: string | null;
@@ -1276,7 +1433,9 @@ export interface ThreadState {
 export interface ToolCall {
   /** The id of the call, which its result names. */
   id: string;
+  /** Name of the tool. */
   name: string;
+  /** Arguments of the call, as a JSON object. */
   arguments?: { [key: string]: JsonValue };
   /** The arguments as the model wrote them, where they are no JSON object. */
   invalid?: string | null;
@@ -1284,10 +1443,13 @@ export interface ToolCall {
 
 /** A call of a tool. */
 export interface ToolCallPart {
+  /** Always `tool_call`. */
   type?: "tool_call";
   /** The call's id, which its result has too. */
   call: string;
+  /** Name of the tool. */
   name: string;
+  /** Arguments of the call, as a JSON object. */
   arguments?: { [key: string]: JsonValue };
   /** The arguments as they were written, where they are no JSON object: the input of a custom tool is any text. */
   invalid?: string | null;
@@ -1295,10 +1457,15 @@ export interface ToolCallPart {
 
 /** The result of a tool. */
 export interface ToolResultPart {
+  /** Always `tool_result`. */
   type?: "tool_result";
+  /** Id of the tool call. */
   call: string;
+  /** Name of the tool, if the run records it. */
   name?: string | null;
+  /** Output of the tool, as text. */
   text?: string;
+  /** True if the tool failed. */
   is_error?: boolean;
 }
 
@@ -1316,9 +1483,11 @@ export interface UntilDecided {
 
 /** The one argument of the workflow `StoreCases`: consecutive cases of a batch. */
 export interface Upload {
+  /** Id of the batch. */
   batch_id: string;
   /** The position of the first of these cases in the batch. */
   first: number;
+  /** Cases in the batch's order. */
   cases: Case[];
 }
 
@@ -1346,9 +1515,11 @@ export interface Usage {
 
 /** A grader's whole answer, with the result that its rows come to, or `failed` where it says that the rubric cannot be judged. */
 export interface Verdict {
+  /** Verdicts on the criteria that were asked. */
   criteria: VerdictRow[];
   /** The grader's summary. */
   explanation: string;
+  /** Result of the rows; `failed` if the rubric cannot be judged. */
   result: "satisfied" | "needs_revision" | "failed";
   /** Ids of rows that nobody asked for, in quotes and shortened; a grader may not set it. */
   dropped?: string[];
@@ -1356,13 +1527,17 @@ export interface Verdict {
 
 /** A grader's verdict on one criterion. */
 export interface VerdictRow {
+  /** Id of the criterion. */
   id: string;
+  /** The grader's reason, in a sentence or two. */
   reason: string;
+  /** True if the criterion passes. */
   passed: boolean;
   /** The defect; None on a pass. */
   gap: string | null;
   /** The number on the criterion's own scale. */
   score?: number | null;
+  /** Passages that the grader gives as evidence. */
   quotes?: Quote[] | null;
   /** Data that a remote grader returned beside its verdict. */
   metadata?: { [key: string]: JsonValue } | null;
@@ -1382,6 +1557,7 @@ export interface Vote {
 
 /** A criterion that waits for a person. */
 export interface WaitingCriterion {
+  /** Id of the criterion. */
   id: string;
   /** The criterion's description, as text. */
   name: string;
@@ -1391,8 +1567,11 @@ export interface WaitingCriterion {
 export interface WaitingFor {
   /** The grading run; None where a generator without a rubric made the call. */
   grading_run_id: string | null;
+  /** Iteration of the grading run, from 0; null outside of a run. */
   iteration: number | null;
+  /** Criteria that wait for `decide`. */
   criteria: WaitingCriterion[];
+  /** Tool calls that wait for `approve` or `deny`. */
   calls?: PendingCall[];
   /** The draft that is asked about, or that was being judged when the call was made; None where the generator made the call. */
   draft?: DraftInQuestion | null;

@@ -3,7 +3,9 @@
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -18,6 +20,9 @@ HEAD = """// The wire contract of gradeloop (contract.md) as TypeScript.
 """
 
 JSON_VALUE = "export type JsonValue = string | number | boolean | null | JsonValue[] | { [key: string]: JsonValue };\n"
+
+SENTENCES: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("fields.toml").read_text())
+"""Sentences of fields without a docstring, by type and field; those of `every` are for all types."""
 
 _PRIMITIVES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
@@ -42,9 +47,22 @@ def definitions() -> dict[str, Any]:
     for name, schema in found.items():
         for part in (schema, *schema.get("anyOf", ())):
             for field, about in part.get("properties", {}).items():
-                if text := told[plain_name(name)].get(field):
+                if text := told[plain_name(name)].get(field) or _sentence(plain_name(name), field, about, found):
                     about.setdefault("description", text)
     return found
+
+
+def _sentence(name: str, field: str, about: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return the sentence of a field without a docstring: from the table, else its constant, else the first sentence of its type."""
+    options = about.get("anyOf", [about])
+    text = SENTENCES.get(name, {}).get(field) or SENTENCES["every"].get(field, "")
+    if text and {"type": "null"} not in options:
+        text = re.sub(r"; null [^;]*\.$", ".", text)
+    if not text and "const" in about:
+        return f"Always `{about['const']}`."
+    kinds = [plain_name(option.get("items", option).get("$ref", "").rpartition("/")[2]) for option in options]
+    about_type = next((found[kind].get("description", "") for kind in kinds if kind in found), "")
+    return text or re.sub(r"[:,]? `[A-Z].*`|[.:] .*", "", about_type.partition("\n")[0].rstrip(".")) + "." * bool(about_type)
 
 
 def _inside(kinds: Iterable[Any], seen: set[type[BaseModel]]) -> set[type[BaseModel]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.site.declare_contract import contract_declarations
+from deploy.site.declare_contract import SENTENCES, contract_declarations, definitions, plain_name
 from deploy.site.describe_contract import contract_reference
 from gradeloop.cli.schemas import models
 from tests.conftest import ROOT
@@ -34,6 +34,21 @@ def test_the_reference_is_that_of_the_models() -> None:
     for model in (*models(lambda owner: owner.sent).values(), *models(lambda owner: owner.received).values()):
         section = text.split(f"\n## {model.__name__}\n")[1].split("\n## ")[0]
         assert [name for name in model.model_fields if f"\n| `{name}` | " not in section] == [], model.__name__
+
+
+def test_every_field_of_the_contract_has_a_sentence() -> None:
+    fields = [
+        (plain_name(name), field, about.get("description", ""))
+        for name, schema in definitions().items()
+        for part in (schema, *schema.get("anyOf", ()))
+        for field, about in part.get("properties", {}).items()
+    ]
+    written = [(name, field, text) for name, rows in SENTENCES.items() if name != "every" for field, text in rows.items()]
+
+    assert [f"{name}.{field}" for name, field, text in fields if not text.strip()] == [], "write a docstring below the field"
+    assert [row for row in written if row not in fields] == [], "the field has a docstring, or is not there any more"
+    assert {field for _, field, text in fields if text == SENTENCES["every"].get(field)} == {*SENTENCES["every"]}
+    assert "|  |\n" not in contract_reference()
 
 
 def test_every_model_of_the_contract_is_declared() -> None:
