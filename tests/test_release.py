@@ -45,7 +45,7 @@ def script(name: str) -> str:
     return str(step["run"])
 
 
-@pytest.mark.parametrize(("tag", "code"), [("v0.1.0", 0), ("v0.1.1", 1), ("v0.1", 1), ("v0.1.0.dev1", 1), ("v0x1.0", 1)])
+@pytest.mark.parametrize(("tag", "code"), [("v0.2.0", 0), ("v0.2.1", 1), ("v0.2", 1), ("v0.2.0.dev1", 1), ("v0x2.0", 1)])
 def test_a_tag_that_is_not_the_version_releases_nothing(tag: str, code: int) -> None:
     assert bash(script("The tag names the version"), GITHUB_REF_NAME=tag).returncode == code
 
@@ -106,19 +106,19 @@ def test_a_release_has_both_distributions_and_an_sbom_of_all_that_the_image_inst
     assert done.returncode == 0, done.stderr[-2000:]
     folder = ROOT / "build/release"
     assert sorted(file.name for file in folder.iterdir()) == ["dist", "gradeloop.cdx.json"]
-    assert sorted(file.name for file in (folder / "dist").iterdir()) == ["gradeloop-0.1.0-py3-none-any.whl", "gradeloop-0.1.0.tar.gz"]
+    assert sorted(file.name for file in (folder / "dist").iterdir()) == ["gradeloop-0.2.0-py3-none-any.whl", "gradeloop-0.2.0.tar.gz"]
     found = json.loads((folder / "gradeloop.cdx.json").read_text())
     parts = {re.sub(r"[-_.]+", "-", part["name"]).lower(): part["version"] for part in found["components"]}
     assert found["bomFormat"] == "CycloneDX"
-    assert (found["metadata"]["component"]["name"], found["metadata"]["component"]["version"]) == ("gradeloop", "0.1.0")
+    assert (found["metadata"]["component"]["name"], found["metadata"]["component"]["version"]) == ("gradeloop", "0.2.0")
     assert parts == pins(ROOT / "deploy/image.lock")
     assert len({row["ref"] for row in found["dependencies"]}) == len(parts) + 1
     assert str(ROOT) not in (folder / "gradeloop.cdx.json").read_text()
     with zipfile.ZipFile(next((folder / "dist").glob("*.whl"))) as wheel:
-        told = wheel.read("gradeloop-0.1.0.dist-info/METADATA").decode()
-    assert "\nProject-URL: Documentation, https://git.example/somebody/shop/tree/v0.1.0/docs\n" in told
-    assert "](https://git.example/somebody/shop/blob/v0.1.0/docs/cli.md)" in told
-    assert "](https://git.example/somebody/shop/raw/v0.1.0/docs/images/report.png)" in told
+        told = wheel.read("gradeloop-0.2.0.dist-info/METADATA").decode()
+    assert "\nProject-URL: Documentation, https://git.example/somebody/shop/tree/v0.2.0/docs\n" in told
+    assert "](https://git.example/somebody/shop/blob/v0.2.0/docs/cli.md)" in told
+    assert "](https://git.example/somebody/shop/raw/v0.2.0/docs/images/report.png)" in told
     assert re.findall(r"\]\((?!https://|#)[^)]*\)", told) == []
 
 
