@@ -25,7 +25,7 @@ Count = int | float
 
 
 class Change(TypedDict):
-    """A record that went the wrong way once, with the reason."""
+    """A record that went the wrong way, with the newest reason; git keeps the earlier ones."""
 
     was: Count
     now: Count
@@ -150,7 +150,7 @@ def outdated(now: Mapping[str, Count], recorded: Mapping[str, Record]) -> list[s
 
 
 def written(now: Mapping[str, Count], recorded: Mapping[str, Record], because: str) -> dict[str, Record]:
-    """Return the records of today: a count that went the wrong way stands with its reason until it is back where it was.
+    """Return the records of today: a count that went the wrong way stands with its newest reason until it is back where it was.
 
     Raises:
         ValueError: A count went the wrong way, and no reason was given.
@@ -168,9 +168,7 @@ def written(now: Mapping[str, Count], recorded: Mapping[str, Record], because: s
                 f"{name} went from {allowed(before)} to {value}: give the reason with --because 'REASON', or make something shorter"
             )
         else:
-            was = before["was"] if isinstance(before, dict) else before
-            earlier = f"{before['reason']}; " if isinstance(before, dict) and "reason" in before else ""
-            result[name] = Change(was=was, now=value, reason=earlier + because)
+            result[name] = Change(was=before["was"] if isinstance(before, dict) else before, now=value, reason=because)
     return result | {name: record for name, record in recorded.items() if name.startswith("cpu_seconds.") and name not in now}
 
 
