@@ -223,7 +223,7 @@ async def serve(settings: WorkerSettings) -> None:
     providers.on_refused_key, providers.probe = ready.note_refused, settings.probe == "on"
     if settings.role == "evidence":
         withhold_keys(named_endpoints(settings.providers).values(), settings.role)
-    if settings.role == "loop":  # it runs workflows alone, and no tools
+    if settings.role == "loop":  # it runs only workflows, and no tools
         await _serve(settings, providers, ToolRegistry(), ready, {})
     else:
         choice = await asyncio.to_thread(find_sandboxes, settings)

@@ -210,7 +210,7 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
     """Return the call that asks a question; raise ApplicationError of type `config` where the author's prompt names an unknown value."""
     model, group, tools = question.model, question.group, question.tools
     if group.criteria[0].transform is not None and not question.transformed:
-        text = f"the transform of {group.criteria[0].id} is run in a batch without a loop and without tools alone; leave it out"
+        text = f"the transform of {group.criteria[0].id} runs only in a batch without a loop and tools; leave it out"
         raise ApplicationError(text, type="config", non_retryable=True)
     if group.references:
         draft = question.judged.messages[question.judged.draft].content

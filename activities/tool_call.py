@@ -42,7 +42,7 @@ PAGE_CHARACTERS = EVIDENCE_BYTES // 4
 
 
 class ToolRequest(Strict):
-    """A tool call of a model, or a criterion that the tool decides alone."""
+    """A tool call of a model, or a criterion that only the tool decides."""
 
     call: str
     """The id of the model's tool call, or of the checked criterion."""

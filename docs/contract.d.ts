@@ -49,7 +49,7 @@ export interface BatchRequest {
   total: number;
   /** Name in lists and reports; the batch's id by default. */
   name?: string | null;
-  /** The suite, where `name` is the description of a run; for lists and searches alone. */
+  /** The suite, where `name` is the description of a run; only for lists and searches. */
   suite?: string | null;
   /** The most calls in flight; never more than 80 % of the slots of all workers of the queue. */
   at_once?: number;
@@ -231,7 +231,7 @@ export interface CaseResult {
   criteria?: CriterionRow[];
   /** Ids of the criteria for which the case did not pass, the worst first; None where that is not known. */
   decided_by?: string[] | null;
-  /** The rubric's threshold, where the gate passed and the score alone did not reach it. */
+  /** The rubric's threshold, if the gate passed and only the score missed it. */
   missed_threshold?: number | null;
   /** The id of the criterion that did not pass with the lowest score; one of weight 0 never is it. */
   worst_criterion?: string | null;
@@ -251,7 +251,7 @@ export interface CaseResult {
   usage?: Usage;
   /** True where the verdicts or the draft came from the cache, and nothing was paid for. */
   cached?: boolean;
-  /** The model that judged; None where checks alone decided. */
+  /** The model that judged; None if only checks decided. */
   grader?: string | null;
   /** Number of earlier attempts, from 0. */
   attempt?: number;
@@ -347,7 +347,7 @@ export interface Criterion {
   negate?: boolean;
   /** The scale of a number that the grader gives beside its verdict; below its threshold the criterion does not pass. */
   score?: Scale | null;
-  /** The tool that decides alone; no model is asked. */
+  /** The tool that decides; no model is asked. */
   check?: Check | null;
   /** Whether a person decides it, once everything else passes. */
   human?: boolean;
@@ -779,7 +779,7 @@ export interface JudgeResult {
   result_metadata?: { [key: string]: JsonValue };
   /** Tokens, calls, seconds and cost in US dollars. */
   usage?: Usage;
-  /** The model that judged; None where checks alone decided, or no model was reached. */
+  /** The model that judged; None if only checks decided, or no model was reached. */
   model?: string | null;
   /** Requests that were sent to providers, the failed ones included. */
   attempts?: number;
@@ -1117,7 +1117,7 @@ export interface Quote {
 export interface Rating {
   /** The person's name, as it is recorded. */
   by: string;
-  /** The person's own verdict; None for a comment alone. */
+  /** The person's own verdict; None if it is only a comment. */
   passed?: boolean | null;
   /** The person's comment; empty without one. */
   comment?: string;
@@ -1437,7 +1437,7 @@ export interface ToolCall {
   name: string;
   /** Arguments of the call, as a JSON object. */
   arguments?: { [key: string]: JsonValue };
-  /** The arguments as the model wrote them, where they are no JSON object. */
+  /** The arguments as the model wrote them, where they are not a JSON object. */
   invalid?: string | null;
 }
 
@@ -1451,7 +1451,7 @@ export interface ToolCallPart {
   name: string;
   /** Arguments of the call, as a JSON object. */
   arguments?: { [key: string]: JsonValue };
-  /** The arguments as they were written, where they are no JSON object: the input of a custom tool is any text. */
+  /** The arguments as they were written, where they are not a JSON object: the input of a custom tool is any text. */
   invalid?: string | null;
 }
 

@@ -140,5 +140,5 @@ async def test_an_interrupt_cancels_the_function(served: Served, temporal_server
 
 
 async def test_a_function_that_would_block_the_worker_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="is no async function; write `async def`"):
+    with pytest.raises(InvalidRequest, match="is not an async function; write `async def`"):
         await serve(lambda messages: "text", "queue")  # type: ignore[arg-type,return-value] # which a type checker says, too

@@ -156,7 +156,7 @@ class GradingThreadWorkflow(GradingThread):
             await workflow.wait_condition(lambda: True)  # its callers learn of it before it goes on
 
     def _interrupted(self, thread: Thread, reason: InterruptReason, error: str | None = None) -> None:
-        """Interrupt the turn; those that were waiting when somebody asked for it end with it, as all do without a budget."""
+        """Interrupt the turn; turns that waited at that moment end with it, as all do without a budget."""
         thread_rules.interrupt_turn(thread, reason, error)
         if reason == "person":
             self._drop(turns_dropped_by_stop(thread), "person")
@@ -237,7 +237,7 @@ class GradingThreadWorkflow(GradingThread):
             self._drop(due, "failure", str(error))
 
     def _catch_up(self) -> None:
-        """Begin what the messages before this one in the same task ask for, so that it counts as if it had come alone."""
+        """Begin what the messages before this one in the same task ask for, so that it counts as if it had come by itself."""
         thread = self._require_thread()
         while not self._rolling and not is_cancelled(thread) and thread_rules.is_due(thread):
             self._proceed(thread)

@@ -22,7 +22,7 @@ def decode(raw: RawValue, what: str) -> object:
 
 
 class UnreadableResult(Exception):
-    """The result of code that is not ours is no JSON that can be read."""
+    """The result of code that is not ours is not JSON that can be read."""
 
 
 def decode_result(raw: RawValue) -> object:

@@ -568,7 +568,7 @@ class BatchActivities:
     async def _ask_more(
         self, call: contract.CaseCall, question: case_questions.CaseQuestion, key: str, lookup: CaseLookup, state: AttemptState
     ) -> contract.CaseAnswer:
-        """Answer a question beyond those about a case alone by the cache or a paid call, and store the conversation."""
+        """Answer a further question about a case from the cache or by a paid call, and store the conversation."""
         cost = await self._ask(call, question, lookup, state)
         if isinstance(cost, contract.CaseAnswer):
             return cost

@@ -77,7 +77,7 @@ def _client(to: Target, environment: Mapping[str, str]) -> httpx2.AsyncClient:
         headers = {"x-api-key": secret} | ({"x-tenant-id": workspace} if (workspace := environment.get("LANGSMITH_WORKSPACE_ID")) else {})
     remember_secret(secret)
     if not url.startswith(("https://", "http://")) or "@" in url:
-        raise invalid(f"write-back to {to}: its address in the worker's environment is no URL; it begins with https://")
+        raise invalid(f"write-back to {to}: its address in the worker's environment is not a URL; it begins with https://")
     hooks: dict[str, list[Callable[..., Any]]] = {"response": [bound_body]}
     return httpx2.AsyncClient(base_url=url, headers=headers | {"accept-encoding": "identity"}, timeout=SECONDS, event_hooks=hooks)
 

@@ -19,7 +19,7 @@ from gradeloop.settings.endpoints import CallCeilings
 from gradeloop.telemetry.metrics import LIMITER_IN_FLIGHT, LIMITER_WAITING, LIMITER_WINDOW
 
 INSIDE_SECONDS = 3.0
-"""Seconds that a call may wait in the worker: more than Temporal's timers are late, so that somebody is there when a call may start."""
+"""Seconds that a call may wait in the worker: longer than Temporal's timers are late, so that a call waits when one may start."""
 
 LEAD = 1.0
 """Seconds by which a call that was handed back comes before its turn, since timers of a server count whole seconds."""

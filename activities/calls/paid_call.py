@@ -80,7 +80,7 @@ class ModelCalls:
             earlier: The paid attempt before this one, where that was an activity of its own.
 
         Raises:
-            ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped the call: a cancellation alone could
+            ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped the call: a bare cancellation could
                 not say what it cost.
         """
         async with heartbeats(earlier, self.limits(attempts=attempts)) as state:
@@ -202,7 +202,7 @@ class ModelCalls:
         What reserves it says that it is in flight.
 
         Raises:
-            ApplicationError: Of type `worker_lost`: the last of them was lost with this call alone.
+            ApplicationError: Of type `worker_lost`: the last worker was lost with only this call in flight.
         """
         if state.lost >= LOST:
             state.spent += Usage(attempts=state.lost)  # nobody knows what they cost

@@ -8,14 +8,14 @@ GROUP = 10
 """The most calls of a group: of 200 that were in flight at a worker's death, a second death strikes so many at most."""
 
 ALONE = 2
-"""The number of lost workers from which on a call is made alone."""
+"""Lost workers from which on a call runs with no other call."""
 
 LOST = 3
-"""The number of lost workers after which a call is not made again: it was alone with the last of them."""
+"""Lost workers after which a call is not made again: the last one ran only this call."""
 
 
 # A call that kills its worker kills every call in flight with it, so after a death all of them are suspects. Suspects are made in groups
-# that shrink, 10 and then 1, and nothing else is in flight meanwhile: only so does a death say something of the group alone. Groups and
+# that shrink, 10 and then 1, and nothing else is in flight meanwhile: only then does a death point at this group. Groups and
 # ordinary calls take turns, so that the work of others goes on however many suspects wait.
 # Invariant: what is in flight is ordinary calls, or one group. A suspect waits for the ordinary calls in flight, and ordinary calls that
 # come later wait for its group; those begin before the next group does. A suspect that joined a group in flight could keep it for ever.

@@ -126,7 +126,7 @@ class FailedAttempts(Tolerant):
     # So each kind of failure has its own count, and only what an outage may look like has a time instead: from the first failure after
     # which no reply came, over all kinds, until the outage timeout. A reply that was paid for proves that the provider is there and
     # ends that time. What looks like an error of the server is taken for an outage only where no other call was answered meanwhile.
-    # With one count for all kinds two rate limits and a malformed reply would end a run; with time alone a broken prompt would be
+    # With one count for all kinds two rate limits and a malformed reply would end a run; with only a time a broken prompt would be
     # paid for during two hours.
 
     def judge(self, fault: ModelFault, limits: CallLimits, now: float, answered_since: Callable[[float], bool]) -> RetryDecision:

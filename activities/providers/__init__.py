@@ -470,7 +470,7 @@ async def examine(environment: Environment) -> WorkerExamination:
 async def _server_report(providers: Providers, name: str, address: str) -> ServerReport | None:
     """Return what a local server is; None where none answers. A trial is made where it has one model, so that none has to be loaded."""
     facts = catalog.ServerFacts()
-    with suppress(Exception):  # nobody listens, or somebody else
+    with suppress(Exception):  # nobody listens, or another process
         facts = (await providers.describe(ModelSpec(id=f"{name}:any"), trial=False)).facts
         if len(facts.models) == 1:
             async with asyncio.timeout(KEY_SECONDS):

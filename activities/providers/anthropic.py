@@ -112,7 +112,7 @@ class MessageAssembly:
         return self._message.get("usage")
 
     def _input(self, index: int) -> base.JsonObject:
-        """Return a tool call's input; one that is no JSON stays as written."""
+        """Return a tool call's input; one that is not JSON stays as written."""
         text = self._inputs.get(index)
         if not text:
             return {}

@@ -122,7 +122,7 @@ def json_object(body: bytes) -> JsonObject:
         value = json_value(body)
     except ValueError as error:
         shown = f"it begins {excerpt(body)}" if body else "it is empty"
-        raise malformed(f"the reply is no JSON ({error}); {shown}") from None
+        raise malformed(f"the reply is not JSON ({error}); {shown}") from None
     if not isinstance(value, dict):
         raise malformed(f"the reply is a JSON {type(value).__name__}, not an object: {conceal(str(value))!r}")
     return whole_object(value)
@@ -133,10 +133,10 @@ _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def json_value(text: bytes | str) -> JsonValue:
-    """Parse JSON as a model's server wrote it; a lone half of a character stays one, and bytes that are no UTF-8 are U+FFFD.
+    """Parse JSON as a model's server wrote it; a lone half of a character stays one, and bytes that are not UTF-8 are U+FFFD.
 
     Raises:
-        ValueError: It is no JSON, or nested too deeply.
+        ValueError: It is not JSON, or nested too deeply.
     """
     try:
         value: JsonValue = from_json(text, allow_inf_nan=False)
@@ -300,7 +300,7 @@ def call_id(step: Step, ordinal: int) -> str:
 
 
 def tool_call(identifier: str, name: JsonValue, arguments: JsonValue) -> ToolCall:
-    """Build a tool call; arguments that are no JSON object are kept as written. Raise ModelFault where the call names no tool."""
+    """Build a tool call; arguments that are not a JSON object are kept as written. Raise ModelFault where the call names no tool."""
     if not isinstance(name, str) or not name:
         raise malformed(f"a tool call names no tool: {name!r}")
     parsed = _parsed(arguments)
@@ -387,7 +387,7 @@ async def reply_body(
     `quiet`: seconds without an event after which the stream is over, once something was said; None where only bytes are waited for.
 
     Raises:
-        ModelFault: It is no JSON, too large, reports an error, ends early, says no more, or repeats itself.
+        ModelFault: It is not JSON, too large, reports an error, ends early, says no more, or repeats itself.
     """
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return json_object(await response.aread())
@@ -461,7 +461,7 @@ def _event(data: str) -> JsonObject | None:
     try:
         value = json_value(data)
     except ValueError as error:
-        raise malformed(f"an event of the stream is no JSON ({error}); it begins {excerpt(data)}") from None
+        raise malformed(f"an event of the stream is not JSON ({error}); it begins {excerpt(data)}") from None
     if not isinstance(value, dict):
         raise malformed(f"an event of the stream is not an object: {excerpt(data)}")
     return value

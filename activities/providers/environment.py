@@ -186,7 +186,7 @@ KEY_BYTES = 64 * 1024
 """The largest file of a key: many times the longest token."""
 
 RACY_SECONDS = 2.0
-"""The age from which a file's time and size alone show that it is the same: two writes within a tick of the clock look alike."""
+"""The age from which a file's time and size show that it is the same: two writes within a tick of the clock look alike."""
 
 AZURE_SCOPE = "https://cognitiveservices.azure.com/.default"
 """The scope of a token: the inference of Azure OpenAI and Foundry."""
@@ -272,7 +272,7 @@ class EntraToken(KeySource):
     origin = "a credential for Entra ID (az login, a managed identity, or AZURE_CLIENT_ID and those beside it)"
 
     def __init__(self) -> None:
-        self._credential: Any = None  # azure-identity's, which is there for Azure's users alone
+        self._credential: Any = None  # azure-identity's, which only Azure's users have
         self._token: str | None = None
         self._ends = 0.0
         self._fetching = asyncio.Lock()

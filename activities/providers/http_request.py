@@ -78,7 +78,7 @@ def draft_of(text: str, call: HttpCall) -> str:
     try:
         value: JsonValue = json_value(text)
     except ValueError as error:
-        raise malformed(f"the reply is no JSON ({error}); it begins {excerpt(text)}") from None
+        raise malformed(f"the reply is not JSON ({error}); it begins {excerpt(text)}") from None
     for step in call.path:
         if isinstance(value, dict) and str(step) in value:
             value = value[str(step)]

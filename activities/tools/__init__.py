@@ -1,1 +1,1 @@
-"""Evidence tools: what a grader can look at or run, and what can decide a criterion alone."""
+"""Evidence tools: functions that a grader can call, or that decide a criterion."""

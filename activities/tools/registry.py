@@ -126,7 +126,7 @@ class ToolRegistry:
         """Return what `load` would, but run no line of `files` and ask no MCP server: only the names of their tools are known.
 
         Raises:
-            InvalidRequest: A file is no Python; a name is taken twice.
+            InvalidRequest: A file is not Python; a name is taken twice.
         """
         names = [f"{server}__{name}" for server, settings in context.settings.mcp.items() for name in settings.tools]
         for path in files:
@@ -243,7 +243,7 @@ def _import(path: Path) -> ModuleType:
     name = f"gradeloop_tools_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise InvalidRequest(f"the tools file {str(path)!r} is no Python file; its name must end in .py")
+        raise InvalidRequest(f"the tools file {str(path)!r} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

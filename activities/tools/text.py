@@ -97,7 +97,7 @@ def text_of_html(html: str) -> str:
     """Return the text of HTML without its marks, scripts and styles.
 
     Raises:
-        ValueError: It is no HTML that can be read.
+        ValueError: It is not HTML that can be read.
     """
     from bs4 import BeautifulSoup
     from bs4.exceptions import ParserRejectedMarkup
@@ -105,7 +105,7 @@ def text_of_html(html: str) -> str:
     try:
         soup = BeautifulSoup(html, "html.parser")
     except ParserRejectedMarkup:
-        raise ValueError("it is no HTML that can be read") from None
+        raise ValueError("it is not HTML that can be read") from None
     for hidden in soup(["script", "style", "noscript", "template"]):
         hidden.decompose()
     lines = (" ".join(line.split()) for line in soup.get_text("\n").splitlines())

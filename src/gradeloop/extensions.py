@@ -76,7 +76,7 @@ class WorkerContext:
 
     client: "Client"
     runs_workflows: bool
-    """False on a worker of another role, such as one that calls models alone."""
+    """False on a worker of another role, such as one that only calls models."""
     services: Any = None
     """A `WorkerServices`, with which activities call models; None on a worker that calls none."""
     store: Any = None
@@ -90,7 +90,7 @@ def extensions() -> tuple[Extension, ...]:
     """Return the extensions that are installed, by name.
 
     Raises:
-        InvalidRequest: One of them cannot be imported, is no extension, or has the name of another one.
+        InvalidRequest: One of them cannot be imported, is not an extension, or has the name of another one.
     """
     found: dict[str, Extension] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):

@@ -92,7 +92,7 @@ def generator(
 ) -> Callable[[Mapping[str, Any]], Awaitable[JsonValue]]:
     """Return a function as an activity, for a worker that is yours.
 
-    The activity sends heartbeats, is cancelled where its thread is, and refuses what is no draft with a sentence. Whatever else the
+    The activity sends heartbeats, is cancelled where its thread is, and refuses what is not a draft with a sentence. Whatever else the
     function raises is tried again, as Temporal does.
 
     Args:
@@ -105,7 +105,7 @@ def generator(
     """
     called = function if inspect.isroutine(function) else type(function).__call__
     if not inspect.iscoroutinefunction(called) and not inspect.isasyncgenfunction(called):
-        raise InvalidRequest(f"{function!r} is no async function; write `async def`, and call what blocks by asyncio.to_thread")
+        raise InvalidRequest(f"{function!r} is not an async function; write `async def`, and call what blocks by asyncio.to_thread")
 
     @activity.defn(name=name)
     async def generate(request: Mapping[str, Any]) -> JsonValue:
@@ -159,7 +159,7 @@ def _plain(message: Mapping[str, Any]) -> ChatMessage:
 
 
 def _wire(drafted: object) -> JsonValue:
-    """Return what a function returned as the contract has it; raise ApplicationError, which is final, where it is no draft."""
+    """Return what a function returned as the contract has it; raise ApplicationError, which is final, where it is not a draft."""
     if isinstance(drafted, str):
         if not drafted.strip():
             raise ApplicationError("the function returned an empty text; return the draft", type="InvalidDraft", non_retryable=True)

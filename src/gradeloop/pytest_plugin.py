@@ -180,4 +180,4 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
         try:
             yield json.loads(line)
         except ValueError:
-            pytest.fail(f"{file}:{number} is no line of a recording; record it anew with --gradeloop-record {file}", pytrace=False)
+            pytest.fail(f"{file}:{number} is not a line of a recording; record it anew with --gradeloop-record {file}", pytrace=False)

@@ -96,7 +96,7 @@ def repetition(text: str, least: int, *, counted: bool = False) -> Repetition | 
     Args:
         text: The text, which may end within the piece.
         least: The characters over which it has to do so, and over `REPEATED_TIMES` pieces in any case.
-        counted: Whether pieces that differ by their numbers alone are the same, as in a list without end.
+        counted: Whether pieces that differ only by their numbers are the same, as in a list without end.
     """
     folded = _DIGITS.sub("0", text) if counted else text
     end, sample = len(folded), folded[-min(40, least // 4) :]
@@ -156,7 +156,7 @@ def clip(text: str, limit: int = 80) -> str:
 
 
 def parse_share(value: object) -> float:
-    """Return a share from 0 to 1, written as `0.9` or as `90%`; raise ValueError, which says what to write, where it is no share."""
+    """Return a share from 0 to 1, written as `0.9` or as `90%`; raise ValueError, which says what to write, where it is not a share."""
     text = str(value).strip()
     try:
         number = float(text.removesuffix("%"))
@@ -166,7 +166,7 @@ def parse_share(value: object) -> float:
     if 0 <= share <= 1:
         return share
     meant = number if 1 < share == number <= 100 else 90.0  # noqa: PLR2004 - a number of per cent
-    raise ValueError(f"{clip(text)} is no share from 0 to 1; write {meant:g}% or {meant / 100:g}")
+    raise ValueError(f"{clip(text)} is not a share from 0 to 1; write {meant:g}% or {meant / 100:g}")
 
 
 def money(dollars: float | None) -> str:
@@ -242,7 +242,7 @@ def strict_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
     """Parse a text that is one JSON value.
 
     Raises:
-        ValueError: The text is no JSON, or nested too deeply.
+        ValueError: The text is not JSON, or nested too deeply.
         RecursionError: It is nested more deeply than the parser goes.
     """
     return acceptable(_DECODER.decode(text))
@@ -288,7 +288,7 @@ def depth(value: object) -> int:
 
 
 def objects_in(value: object) -> list[dict[str, Any]]:
-    """Return the objects of a list of JSON; none where the value is no list."""
+    """Return the objects of a list of JSON; none where the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
@@ -343,7 +343,7 @@ JSON_BYTES = 1024 * 1024
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Parse a text as JSON, within bounds; raise ValueError where it is no JSON, or too large or too deeply nested to be checked."""
+    """Parse a text as JSON, within bounds; raise ValueError where it is not JSON, or too large or too deeply nested to be checked."""
     if len(text.encode(errors="replace")) > JSON_BYTES:
         raise ValueError(f"the JSON has more than {JSON_BYTES} bytes")
     try:

@@ -228,7 +228,7 @@ class TestRunPytest:
         [
             ({}, "the suite has no test"),
             ({"files": {"a.py": "x = 1"}}, "the suite has no test"),
-            ({"files": {"test_a.py": "def test_(:"}}, "test_a.py is no Python"),
+            ({"files": {"test_a.py": "def test_(:"}}, "test_a.py is not Python"),
             ({"suite": "nope"}, "there is no suite 'nope'; known: none"),
             ({"files": SUITE, "module": "a b"}, "module is 'a b'; give a Python name"),
             ({"files": SUITE | {"draft.py": "x = 1"}}, "the file name 'draft.py' is taken"),

@@ -491,8 +491,8 @@ async def test_a_long_batch_goes_on_in_new_runs_and_a_long_shard_in_new_shards(
 
 async def test_an_upload_of_anybody_that_is_malformed_is_refused_for_good(client: Client, tmp_path: Path) -> None:
     malformed: list[tuple[Any, str]] = [
-        ([], "the request is no object; send one JSON object with batch_id, first and cases"),
-        ("cases", "the request is no object; send one JSON object with batch_id, first and cases"),
+        ([], "the request is not an object; send one JSON object with batch_id, first and cases"),
+        ("cases", "the request is not an object; send one JSON object with batch_id, first and cases"),
         ({"batch_id": "b", "first": 0}, "cases: Field required"),
         ({"batch_id": "b", "first": 0, "cases": 3}, "cases: "),
         ({"batch_id": "b", "first": -1, "cases": [case("a")]}, "first: "),
@@ -526,7 +526,7 @@ async def test_an_upload_may_come_twice_and_an_id_may_not(client: Client, tmp_pa
 
 async def test_a_request_that_is_none_is_refused_for_good(client: Client, tmp_path: Path) -> None:
     malformed: list[tuple[object, str]] = [
-        (None, "the request is no object; send one JSON object with batch_id and total"),
+        (None, "the request is not an object; send one JSON object with batch_id and total"),
         ({"batch_id": "x y", "total": 1}, "batch_id: String should match pattern"),
         ({"batch_id": "x"}, "total: Field required"),
         ({"batch_id": "x", "total": 1, "max_error": 2}, "Did you mean 'max_errors'?"),

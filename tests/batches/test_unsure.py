@@ -198,10 +198,10 @@ async def test_an_escalation_model_that_the_worker_cannot_call_is_refused_before
     ("more", "problem"),
     [
         ({"abstain": None, "escalate": "scripted:dear"}, "add abstain: SHARE"),
-        ({"abstain": {"c2": 0.8}}, "'c2' is no criterion with several votes; give the criterion votes or a panel"),
+        ({"abstain": {"c2": 0.8}}, "'c2' is not a criterion with several votes; give the criterion votes or a panel"),
         ({"rubric": "it is good"}, "abstain: no criterion has several votes"),
         ({"abstain": 0}, "greater than 0"),
-        ({"abstain": 1.5}, "no share from 0 to 1"),
+        ({"abstain": 1.5}, "not a share from 0 to 1"),
         (drafted("a", loop=True) | {"output": None}, "leave abstain, or loop and comparisons, out"),
         ({"escalate": "scripted:dear", "grader": {"model": "scripted:judge", "tools": ["read_file"]}}, "leave escalate out"),
     ],

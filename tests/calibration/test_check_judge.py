@@ -209,7 +209,7 @@ BAD: dict[str, tuple[str, str]] = {
     "empty.jsonl": ("", "is empty; write a row an item"),
     "cells.csv": ("prompt,output,label\nQ?,a,b,yes\n", "row 1: it has not as many cells as the head"),
     "set.parquet": ("PAR1", "is Parquet, which is not read; write it as JSON lines"),
-    "number.jsonl": ('{"prompt": "q", "output": 5, "label": true}', "line 1, read as labelled rows: '5' is no text"),
+    "number.jsonl": ('{"prompt": "q", "output": 5, "label": true}', "line 1, read as labelled rows: '5' is not a string"),
     "unlabelled.csv": ("prompt,output,label\nQ?,a,yes\nQ?,b,\n", "row 2, read as labelled rows: label is empty"),
 }
 

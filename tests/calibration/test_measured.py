@@ -211,7 +211,7 @@ def test_ordered_values_are_weighted_and_lists_are_sets() -> None:
     assert set(grade.rates) == {'"poor"', '"fair"', '"good"'}
     assert grade.rates['"poor"']["tpr"].value == 0
     assert tags.figures["set_f1"].value == pytest.approx(0.5)
-    with pytest.raises(InvalidRequest, match=r"'grades' is no key of the labels that can be compared\. Did you mean 'grade'"):
+    with pytest.raises(InvalidRequest, match=r"'grades' is not a key of the labels that can be compared\. Did you mean 'grade'"):
         measured(people, *results, ordered=("grades",))
 
 

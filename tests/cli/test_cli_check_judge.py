@@ -52,7 +52,7 @@ def test_probes_are_asked_beside_the_set_and_a_wrong_name_is_refused(gradeloop: 
     assert "probe verbosity: 0.0% of verdicts change" in done.out
     assert "p = 1.000 against repetition" in " ".join(done.out.split())
     assert wrong.code == 2
-    assert "--probe 'verbose' is no probe. Did you mean 'verbosity'" in wrong.err
+    assert "--probe 'verbose' is not a probe. Did you mean 'verbosity'" in wrong.err
 
 
 def test_what_was_asked_is_cached_a_preview_counts_the_rest_and_what_was_not_made_is_said(gradeloop: CommandLine) -> None:

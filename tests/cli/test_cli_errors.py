@@ -238,7 +238,7 @@ def test_a_percentage_without_its_sign_is_refused_with_what_to_write(gradeloop: 
 
             assert done.code == 2
             assert flag in done.err
-            assert f"'{given}' is no share from 0 to 1; write 90% or 0.9" in done.err
+            assert f"'{given}' is not a share from 0 to 1; write 90% or 0.9" in done.err
 
 
 @pytest.mark.parametrize(
@@ -267,5 +267,5 @@ def test_a_share_in_a_file_is_read_as_it_is_on_the_command_line(gradeloop: Comma
     (gradeloop.folder / name).unlink()
 
     assert done["90"].code == 2
-    assert "'90' is no share from 0 to 1; write 90% or 0.9" in done["90"].err
+    assert "'90' is not a share from 0 to 1; write 90% or 0.9" in done["90"].err
     assert (done["'90%'"].code, done["0.9"].code) == (0, 0), done

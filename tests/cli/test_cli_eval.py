@@ -380,7 +380,7 @@ WRONG_FLAGS = [
     (("--attach", "a", "--resume", "b"), "--attach and --resume exclude each other; keep one"),
     (("--resume", "a", "--grader", "openai:x"), "need a suite; a batch keeps the ones it was started with"),
     (("none.yaml",), "does not exist"),
-    ((".",), "is no YAML file"),
+    ((".",), "is not a YAML file"),
     (("gate.yaml", "--budget-usd", "0"), "--budget-usd: Input should be greater than 0"),
     (("gate.yaml", "--pass-rate", "1.5"), "--pass-rate"),
 ]

@@ -48,7 +48,7 @@ def test_what_nobody_foresaw_ends_with_a_code_of_its_own_and_a_sentence(
             shown = gradeloop("list", GRADELOOP_TRACEBACK="1")
 
             assert (done.code, shown.code, done.out) == (INTERNAL, INTERNAL, "")
-            assert re.fullmatch(r"gradeloop: internal error: \w+:.*; it is no mistake of yours; please report it, .*\n", done.err)
+            assert re.fullmatch(r"gradeloop: internal error: \w+:.*; the fault is in gradeloop; please report it, .*\n", done.err)
             assert len(done.err) < 1_000
             assert "Traceback (most recent call last)" in shown.err
             assert shown.err.endswith(done.err)

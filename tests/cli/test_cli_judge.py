@@ -557,7 +557,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "add --pass KEY=VALUE"),
     "a rate above 1": (
         ("judge", "judge.yaml", "runs.jsonl", "--pass-rate", "90"),
-        "'--pass-rate': '90' is no share from 0 to 1; write 90% or 0.9",
+        "'--pass-rate': '90' is not a share from 0 to 1; write 90% or 0.9",
     ),
     "a bad schema": (("judge", "bad.yaml", "runs.jsonl"), "bad.yaml: the judge: output_schema: output_schema.type is 'string'"),
     "a bad criterion": (("judge", "bad_rubric.yaml", "runs.jsonl"), "the judge 'bad_rubric.yaml', line 1, column"),
@@ -570,7 +570,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "nobody judged": (("agreement", "unjudged.yaml", "good_labels.jsonl"), "none of the labelled runs has a judgement; judge them first"),
     "bad results": (
         ("agreement", "judge.yaml", "good_labels.jsonl", "--results", "bad_labels.jsonl"),
-        "bad_labels.jsonl, line 1: this is no judgement: id: Field",
+        "bad_labels.jsonl, line 1: this is not a judgement: id: Field",
     ),
     "a taken name": (("registry", "create", "taken", "unjudged.yaml"), "the rubric 'x' exists in 'taken' already"),
 }

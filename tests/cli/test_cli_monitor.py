@@ -78,7 +78,7 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
     assert sorted(json.loads(line)["run_id"] for line in exported) == ["a", "b", "c"]
     assert [one["name"] for one in listed] == ["support"]
     assert preview.out == "3 runs since then; 3 have a verdict\n0 runs would be judged: 0 calls; about $0\n", preview.err
-    assert (bad_share.code, "is no share" in bad_share.err) == (2, True)
+    assert (bad_share.code, "is not a share" in bad_share.err) == (2, True)
     assert (bad_date.code, "--since is 'lately'; write a date" in bad_date.err) == (2, True), bad_date.err
     assert (failed.code, failed.out) == (0, "")
     assert (no_failure.code, "no failed run of the monitor 'support' is left in the store" in no_failure.err) == (2, True)
@@ -90,20 +90,20 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
 
 MISTAKES = [
     (("--source", "kafka:runs"), "write folder:/PATH, s3://BUCKET/PREFIX, sql:VARIABLE, otlp, otlp:SERVICE or threads"),
-    (("--source", "s3:runs"), "is no source; write folder:/PATH, s3://BUCKET/PREFIX"),
+    (("--source", "s3:runs"), "is not a source; write folder:/PATH, s3://BUCKET/PREFIX"),
     (("--source", "s3://x"), "source.bucket"),
     (("--source", "s3://runs", "--quiet", "0s"), "--quiet '0s' is too short: S3 tells times to the second"),
     (("--source", "s3://runs", "--quiet", "1s"), "write 2s or more, or leave it out"),
     (("--source", "threads", "--quiet", "0s"), "the server lists a thread a little after its end"),
     (("--source", "threads", "--quiet", "0.5s"), "write 1s or more, or leave it out"),
-    (("--source", "folder:runs", "--quiet", "0"), "--quiet '0' is no time; write a number with s, m, h or d behind it"),
+    (("--source", "folder:runs", "--quiet", "0"), "--quiet '0' is not a time; write a number with s, m, h or d behind it"),
     (("--source", "s3://runs", "--where", "a=b"), "--where is for the sources otlp and threads; leave it out"),
     (("--source", "otlp", "--quiet", "5s"), "--quiet is for folders, buckets and threads; leave it out"),
     (
         ("--source", "otlp", "--where", "shop"),
-        "--where 'shop' is no pair; write KEY=VALUE, such as deployment.",
+        "--where 'shop' is not a pair; write KEY=VALUE, such as deployment.",
     ),
-    (("--source", "threads", "--where", "status=running"), "status=running is no status of a finished thread; known: satisfied"),
+    (("--source", "threads", "--where", "status=running"), "status=running is not a status of a finished thread; known: satisfied"),
     (("--source", "threads", "--where", "tenant=a"), "source.where.tenant"),
     (("--source", "sql:DB"), "needs --query and --watermark"),
     (("--source", "folder:runs", "--alert", "rate < 1"), "such as 'pass_rate < 0.9'"),

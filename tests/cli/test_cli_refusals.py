@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "temperature",
     ),
     "replies that are not named": ({"scripted": None}, "'scripted:story' needs a file of replies"),
-    "a file of tools that is no Python": ({"tools": ["broken.py"]}, "broken.py' does not import: SyntaxError"),
+    "a file of tools that is not Python": ({"tools": ["broken.py"]}, "broken.py' does not import: SyntaxError"),
 }
 
 

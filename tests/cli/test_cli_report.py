@@ -209,7 +209,7 @@ MISTAKES = {
     "a rubric that is none": (("nobody/x",), "there is no rubric 'x' in the collection 'nobody'"),
     "a file that is not there": (("missing.json",), "there is no file 'missing.json'"),
     "a file of something else": (("runs.jsonl",), "runs.jsonl, line 2: it holds no results of a batch"),
-    "a file that is no judge": (("refunds.yaml",), "refunds.yaml"),
+    "a file that is not a judge": (("refunds.yaml",), "refunds.yaml"),
     "a page of another kind": (("latest", "-o", "page.pdf"), "'page.pdf'"),
     "a folder that cannot be made": (("latest", "-o", "/proc/nowhere/page.html"), "cannot be written"),
     "runs that are not there": (("judged.jsonl", "--runs", "none.jsonl"), "the run 'none.jsonl' does not exist"),

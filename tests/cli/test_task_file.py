@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[str | bytes | dict[str, Any], tuple[str, ...]]] = {
     "control characters": (b"prompt: \x00", ("task.yaml", "#x0000", "text file")),
     "an empty file": ("", ("task.yaml", "is empty")),
     "white space alone": (" \n\n", ("task.yaml", "is empty")),
-    "a list": ("- a", ("is no mapping", "'prompt:'")),
+    "a list": ("- a", ("is not a mapping", "'prompt:'")),
     "a key twice": ("prompt: a\nprompt: b", ("line 2", "'prompt' is there twice", "keep one")),
     "an alias": ("prompt: &p a\nrubric: *p", ("line 1", "&p is refused", "write the value out")),
     "an unknown key": ("promt: a", ("'promt'", "Did you mean 'prompt'?")),

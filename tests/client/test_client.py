@@ -464,7 +464,7 @@ async def test_a_thread_whose_request_was_refused_is_listed_as_its_state_says(se
 
 async def test_a_status_that_no_thread_has_is_refused_with_those_that_there_are(served: Served) -> None:
     with pytest.raises(
-        InvalidRequest, match=r"status 'interupted' is no status of a thread. Did you mean 'interrupted'\? Known: running, "
+        InvalidRequest, match=r"status 'interupted' is not a status of a thread. Did you mean 'interrupted'\? Known: running, "
     ):
         await listed(served, "any", "interupted")
 

@@ -190,7 +190,7 @@ async def test_threads_are_listed_by_status_and_start(served: Served) -> None:
 
 
 async def test_a_status_that_no_thread_has_is_refused(served: Served) -> None:
-    with pytest.raises(InvalidRequest, match=r"status 'wating' is no status of a thread\. Did you mean 'waiting'"):
+    with pytest.raises(InvalidRequest, match=r"status 'wating' is not a status of a thread\. Did you mean 'waiting'"):
         await anext(served.client.threads(status="wating"))
 
 

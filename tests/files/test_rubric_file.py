@@ -28,7 +28,7 @@ MISTAKES = {
     "reach": ("criteria:\n- description: a\n  score: {min: 1, max: 5, threshold: 7}\n", 3, 10, "threshold 7 is outside of 1 to 5"),
     "negated check": ("criteria:\n- {description: a, check: t, negate: true}\n", 2, 3, "a check is decided by its tool; leave negate out"),
     "votes": ("criteria:\n- {description: a, votes: 0}\n", 2, 27, "criteria[0].votes: Input should be greater than or equal to 1, got '0'"),
-    "no gate": ("gate: none\ncriteria: [a]\n", 1, 7, "gate: with 'none' the score alone decides; give the threshold"),
+    "no gate": ("gate: none\ncriteria: [a]\n", 1, 7, "gate: with 'none' only the score decides; give the threshold"),
     "provider": ("criteria:\n- {description: a, grader: 'f.o:bar'}\n", 2, 28, "criteria[0].grader.id: 'f.o' is not a provider's name"),
     "no place": ("prompt: Judge it.\ncriteria: [a]\n", 1, 9, "prompt: the prompt has no {{ output }}; write where the draft is put in"),
     "a member": (

@@ -81,7 +81,7 @@ def test_a_binary_file_is_refused_as_such(tmp_path: Path) -> None:
     image.write_bytes(b"a\n\x89PNG\r\n\x1a\n\x00")
     zeros.write_bytes(b"a\n\x00\x00")
 
-    assert refusal(image) == f"the task file '{image}', line 2: byte 0x89 is no UTF-8 text; save the file as UTF-8 text"
+    assert refusal(image) == f"the task file '{image}', line 2: byte 0x89 is not UTF-8; save the file as UTF-8"
     assert "check that this is a text file" in refusal(zeros)
 
 

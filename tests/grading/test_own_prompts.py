@@ -66,7 +66,7 @@ async def test_a_draft_that_is_no_json_is_the_graders_error_where_the_prompt_rea
         result = await served.run(request(rubric))
 
     assert result.status == "grader_error"
-    assert result.evaluations[0].explanation.startswith("config: prompt: {{ output.text }} reaches into the draft, which is no JSON")
+    assert result.evaluations[0].explanation.startswith("config: prompt: {{ output.text }} reaches into the draft, which is not JSON")
     assert served.models.requests_of("grader") == []
 
 

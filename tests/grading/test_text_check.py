@@ -1,4 +1,4 @@
-"""Deterministic checks come to what promptfoo's documents say, a gap says what was wanted and found, and bad arguments are no verdict."""
+"""Deterministic checks follow promptfoo's documents, a gap names the wanted and the found, and bad arguments give no verdict."""
 
 import json
 import re
@@ -44,11 +44,11 @@ TABLE: list[tuple[str, JsonValue, str, str, str]] = [
     ("word-count", {"min": 2, "max": 3}, "one two", "one", "it has 1 words, wanted 2 to 3"),
     ("is-refusal", None, "I\u2019m sorry, but I cannot help with that.", "Five days.", "it refuses nothing; found 'Five days.'"),
     ("is-xml", "a.b", "<a><b>1</b></a>", "<a>1</a>", "there is no element 'a.b'"),
-    ("is-xml", None, "<a/>", "<a>", "it is no XML: "),
+    ("is-xml", None, "<a/>", "<a>", "it is not XML: "),
     ("contains-xml", None, "so: <a><b/></a>.", "a < b", "there is no XML in it"),
-    ("is-html", None, "<!doctype html><html><body>x</body></html>", "x <b>y</b>", "it is no HTML"),
+    ("is-html", None, "<!doctype html><html><body>x</body></html>", "x <b>y</b>", "it is not HTML"),
     ("contains-html", None, "x <b>y</b>", "1 < 2", "there is no HTML in it"),
-    ("is-sql", None, "SELECT a FROM t WHERE b = 1", "please select all", "it is no SQL"),
+    ("is-sql", None, "SELECT a FROM t WHERE b = 1", "please select all", "it is not SQL"),
     (
         "is-sql",
         {"databaseType": "PostgreSQL", "allowedTables": ["select::null::t"]},
@@ -56,7 +56,7 @@ TABLE: list[tuple[str, JsonValue, str, str, str]] = [
         "SELECT 1 FROM u",
         "it uses 'u', which allowedTables does not name",
     ),
-    ("contains-sql", None, "so:\n```sql\nSELECT 1\n```\n", "nothing", "it is no SQL"),
+    ("contains-sql", None, "so:\n```sql\nSELECT 1\n```\n", "nothing", "it is not SQL"),
     (
         "is-valid-openai-tools-call",
         TOOLS,
@@ -69,7 +69,7 @@ TABLE: list[tuple[str, JsonValue, str, str, str]] = [
         None,
         '{"name": "add", "arguments": "{}"}',
         '{"name": "add", "arguments": "no"}',
-        "the arguments of 'add' are no JSON object",
+        "the arguments of 'add' are not a JSON object",
     ),
     (
         "is-valid-function-call",
@@ -118,7 +118,7 @@ def test_arguments_that_cannot_be_used_are_refused(subtests: pytest.Subtests) ->
         ({"kind": "contains-any", "value": " , "}, "is not a list of texts"),
         ({"kind": "contains-any", "value": [["x"]]}, "the value of an item is"),
         ({"kind": "regex", "value": "(?<=x+)y"}, "is refused: "),
-        ({"kind": "is-json", "value": "x"}, "'x' is no JSON Schema; write an object"),
+        ({"kind": "is-json", "value": "x"}, "'x' is not a JSON Schema; write an object"),
         ({"kind": "is-json", "value": {"type": "objekt"}}, "the schema is none: $.type"),
         ({"kind": "contains", "value": "x", "negate": "yes"}, "negate is 'yes'; write true or false"),
         ({"kind": "contains", "value": "x", "ignore": 1}, "unknown argument 'ignore'; give kind, value, negate and threshold"),

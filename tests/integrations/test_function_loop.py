@@ -180,7 +180,7 @@ def test_what_cannot_work_is_refused_where_it_is_written() -> None:
     def plain(_: Messages) -> str:
         return ""
 
-    with pytest.raises(InvalidRequest, match="is no async function"):
+    with pytest.raises(InvalidRequest, match="is not an async function"):
         gradeloop.loop(rubric=MONTH)(plain)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="rubric"):
         gradeloop.loop(rubric="")

@@ -577,7 +577,7 @@ async def test_whatever_an_agent_sends_elsewhere_is_answered_in_a_sentence(model
 
 
 WRONG_FLAGS: list[tuple[dict[str, Any], str]] = [
-    ({"root": [Path("/no/such/folder")]}, "--root '/no/such/folder' is no folder"),
+    ({"root": [Path("/no/such/folder")]}, "--root '/no/such/folder' is not a folder"),
     ({"budget_usd": -1.0}, "--budget-usd is -1.0; write US dollars"),
     ({"grader": "claude"}, "--grader: "),
     ({"grant": ["payments"]}, "--grant 'payments': write KIND:NAME, the kind one of model, address, tool, queue"),

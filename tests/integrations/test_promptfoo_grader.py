@@ -1,4 +1,4 @@
-"""gradeloop as promptfoo's grader: verdicts are those of the judge, and what is no verdict is an error."""
+"""gradeloop as promptfoo's grader: verdicts are those of the judge, and what is not a verdict is an error."""
 
 import asyncio
 import json

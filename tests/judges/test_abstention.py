@@ -110,7 +110,7 @@ def test_results_of_before_are_read_and_a_failure_is_not_unsure() -> None:
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ({"abstain": {"label": 0.8}}, "'label' is no key with several votes; raise n_rollouts_per_input, or name a panel"),
+        ({"abstain": {"label": 0.8}}, "'label' is not a key with several votes; raise n_rollouts_per_input, or name a panel"),
         ({"n_rollouts_per_input": 3, "abstain": {"lable": 0.8}}, "Did you mean 'label'?"),
         ({"escalate": "scripted:dear"}, "add abstain: {KEY: SHARE}"),
     ],

@@ -82,11 +82,11 @@ SCHEMAS: dict[str, tuple[Any, str | None]] = {
     "open to texts": (holding(TEXT, additionalProperties=TEXT), "output_schema.additionalProperties is"),
     "an unknown keyword": (holding(TEXT, patternProperties={}), "output_schema: unknown keyword 'patternProperties'."),
     "required is a name": (holding(TEXT, required="x"), "output_schema.required is '\"x\"'; list names of properties"),
-    "required names nothing": (holding(TEXT, required=["y"]), "output_schema.required names 'y', which is no property. Known: x."),
+    "required names nothing": (holding(TEXT, required=["y"]), "output_schema.required names 'y', which is not a property. Known: x."),
     "required names one twice": (holding(TEXT, required=["x", "x"]), "output_schema.required names 'x' twice; name each property once"),
     "required is misspelt": (
         {"type": "object", "properties": {"label": TEXT}, "required": ["lable"]},
-        "output_schema.required names 'lable', which is no property. Did you mean 'label'? Known: label.",
+        "output_schema.required names 'lable', which is not a property. Did you mean 'label'? Known: label.",
     ),
     # refused: a property
     "no schema": (holding("string"), f"{X} is '\"string\"'; write an object with a type"),
@@ -102,10 +102,10 @@ SCHEMAS: dict[str, tuple[Any, str | None]] = {
     "const": (holding({"const": 1}), f"{X}.const is refused; use an enum of one value"),
     "default": (holding({"type": "string", "default": "a"}), f"{X}.default is refused; leave it out: a judge always answers"),
     "an empty enum": (holding({"type": "string", "enum": []}), f"{X}.enum is '[]'; list at least one value that the judge may give"),
-    "an enum of another type": (holding({"type": "integer", "enum": ["a"]}), f"{X}.enum has '\"a\"', which is no integer"),
-    "an enum of true for a number": (holding({"type": "integer", "enum": [1, True]}), f"{X}.enum has 'true', which is no integer"),
-    "an enum of numbers for a text": (holding({"type": "string", "enum": [0]}), f"{X}.enum has '0', which is no string"),
-    "an enum with null": (holding({"type": "string", "enum": ["a", None]}), f"{X}.enum has 'null', which is no string"),
+    "an enum of another type": (holding({"type": "integer", "enum": ["a"]}), f"{X}.enum has '\"a\"', which is not of type integer"),
+    "an enum of true for a number": (holding({"type": "integer", "enum": [1, True]}), f"{X}.enum has 'true', which is not of type integer"),
+    "an enum of numbers for a text": (holding({"type": "string", "enum": [0]}), f"{X}.enum has '0', which is not of type string"),
+    "an enum with null": (holding({"type": "string", "enum": ["a", None]}), f"{X}.enum has 'null', which is not of type string"),
     "an enum with doubles": (holding({"type": "string", "enum": ["a", "a"]}), f"{X}.enum has '\"a\"' twice; name each value once"),
     "an enum against a bound": (
         holding({"type": "integer", "enum": [9], "maximum": 5}),
@@ -150,7 +150,7 @@ SCHEMAS: dict[str, tuple[Any, str | None]] = {
         holding({"type": "string", "description": "x" * SCHEMA_BYTES}),
         f"bytes, {SCHEMA_BYTES} at most; shorten its descriptions",
     ),
-    "not a number": (holding({"type": "number", "minimum": float("nan")}), "output_schema is no JSON"),
+    "not a number": (holding({"type": "number", "minimum": float("nan")}), "output_schema is not JSON"),
 }
 """By what it is about: a schema, and how its refusal reads."""
 
@@ -490,10 +490,13 @@ def test_a_frozen_judge_cannot_be_changed() -> None:
     ("pass_if", "why"),
     [
         ({"label": "match"}, None),
-        ({"lable": "match"}, "'lable' is no key of the output_schema whose value the judge chooses. Did you mean 'label'? Known: label."),
+        (
+            {"lable": "match"},
+            "'lable' is not a key of the output_schema whose value the judge chooses. Did you mean 'label'? Known: label.",
+        ),
         ({"label": "mtach"}, "pass_if.label: the output_schema does not allow 'mtach'. Known: match, no match."),
         ({"label": True}, "pass_if.label: the output_schema does not allow 'True'. Known: match, no match."),
-        ({"explanation": "x"}, "'explanation' is no key of the output_schema whose value the judge chooses"),
+        ({"explanation": "x"}, "'explanation' is not a key of the output_schema whose value the judge chooses"),
         ({}, "pass_if"),
     ],
 )

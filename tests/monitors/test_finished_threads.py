@@ -130,7 +130,7 @@ async def test_a_monitor_judges_finished_threads_once_each(client: Client, tmp_p
 
 
 def test_an_unknown_status_is_refused() -> None:
-    with pytest.raises(ValidationError, match="status=running is no status of a finished thread; known: satisfied"):
+    with pytest.raises(ValidationError, match="status=running is not a status of a finished thread; known: satisfied"):
         ThreadsSource.model_validate({"where": {"status": "running"}})
 
 

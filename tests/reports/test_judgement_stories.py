@@ -304,9 +304,9 @@ async def test_results_are_read_line_by_line(client: Client, tmp_path: Path) -> 
 
 
 NO_JUDGEMENTS = [
-    ("{}", "line 1: this is no judgement: id: Field required"),
-    ("\n[1]", "line 2: this is no judgement"),
-    ("hello", "line 1: this is no judgement"),
+    ("{}", "line 1: this is not a judgement: id: Field required"),
+    ("\n[1]", "line 2: this is not a judgement"),
+    ("hello", "line 1: this is not a judgement"),
     ("\n", "holds no judgements; write some with `gradeloop judge JUDGE RUNS -o results.jsonl`"),
     ('{"schema": "gradeloop.judgements/1", "judgements": [', "is cut off, or no JSON"),
     ('{"schema": "gradeloop.judgements/1", "judgements": 5}', "judgements is '5'; write a list"),

@@ -44,7 +44,7 @@ JSON_SPANS: dict[str, tuple[bytes, str]] = {
     "a number that is not finite": (_SPAN.replace('"chat"', '"chat", "flags": Infinity').encode(), "not JSON compliant"),
     "an attribute nested too deeply": (_SPAN.replace('"attributes": [', _DEEP_ATTRIBUTE).encode(), "nested more than"),
     "an event nested deeply": (_SPAN.replace('"chat"', '"chat", "x": ' + "[" * 300 + "]" * 300).encode(), "nested more than 100 deep"),
-    "a text that is no UTF-8": (_SPAN.replace('"chat"', '"ch@t"').encode().replace(b"@", b"\xff"), "no UTF-8"),
+    "a text that is not UTF-8": (_SPAN.replace('"chat"', '"ch@t"').encode().replace(b"@", b"\xff"), "not UTF-8"),
     "attributes that are a number": (span("bad", attributes=[7]).encode(), "is not an object"),
     "a span id that is none": (span("bad", spanId="x").encode(), "no valid spanId"),
 }  # fmt: skip
@@ -79,7 +79,7 @@ LINES: dict[str, bytes] = {
     "too deep": b'{"id": "deep", "messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "deep": b'{"id": "deeper", "messages": ' + b"[" * 300 + b"]" * 300 + b"}",
     "half a character": b'{"id": "half", "messages": [{"role": "assistant", "content": "\\ud800"}]}',
-    "no UTF-8": b'{"id": "latin", "messages": [{"role": "assistant", "content": "\xff"}]}',
+    "not UTF-8": b'{"id": "latin", "messages": [{"role": "assistant", "content": "\xff"}]}',
     "too many digits": b'{"id": "digits", "messages": [{"role": "assistant", "content": "x"}], "n": ' + b"9" * 5000 + b"}",
     "10 MB that are no run": b'{"id": "long", "x": "' + b"x" * 10_000_000 + b'"}',
     "no object": b"7",
@@ -98,6 +98,6 @@ def write_poison(folder: Path) -> set[str]:
         listening.bind(str(folder / "socket.json"))
     (folder / "empty.json").write_bytes(b"")
     (folder / f"{'n' * 240}.txt").write_text("an answer in a file with too long a name for a run")
-    (Path(os.fsdecode(bytes(folder) + b"/\xff.txt"))).write_text("an answer in a file whose name is no UTF-8")
+    (Path(os.fsdecode(bytes(folder) + b"/\xff.txt"))).write_text("an answer in a file whose name is not UTF-8")
     (folder / "dangling.jsonl").symlink_to(folder / "nowhere.jsonl")
     return {f"bad-{at}.jsonl" for at in range(len(LINES))} | {"pipe.jsonl", "socket.json", "empty.json", "nnn", ".txt"}

@@ -112,7 +112,7 @@ def test_an_attack_reaches_nothing_and_is_an_error_and_the_next_assertion_is_as_
 ) -> None:
     first, second = attack(engine, (HOSTILE if engine == "python" else JAVASCRIPT)[name], goals)
 
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - whatever it is, it is no verdict
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - whatever it is, it is not a verdict
         read_assertion(first, CodeCheck(language="python", code="x"))
     assert CANARY not in str(error.value)
     assert goals.reached() == []

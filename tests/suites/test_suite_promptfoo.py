@@ -268,7 +268,7 @@ def test_a_pdf_is_read_as_its_text(tmp_path: Path) -> None:
     found = cases(tmp_path, config("{vars: {q: file://a.pdf}, assert: [{type: is-json}]}"), name=NAME, a_pdf=pdf("Paid leave: 30 days."))
 
     assert [case.output for case in found] == ["Paid leave: 30 days."]
-    for broken, words in ((b"%PDF-1.7 and no more", "is no PDF that can be read"), (pdf(""), "has no text, as scans have none")):
+    for broken, words in ((b"%PDF-1.7 and no more", "is not a readable PDF"), (pdf(""), "has no text, as scans have none")):
         (tmp_path / "a.pdf").write_bytes(broken)
 
         assert words in refusal(tmp_path, config("{vars: {q: file://a.pdf}, assert: [{type: is-json}]}"), name=NAME)
@@ -307,7 +307,7 @@ def test_what_is_not_supported_is_refused_by_name_and_line(tmp_path: Path, subte
         ("prompts: ['{{ q }}']\nproviders: [file://own.py]", "providers[0]: the file 'own.py' cannot be read"),
         (
             'prompts: [\'[{"role": "user", {{ q | lower }}}]\']\nproviders: [echo]',
-            "tests[0]: the chat is no JSON with its variables filled in",
+            "tests[0]: the chat is not JSON with its variables filled in",
         ),
         (CHAT, "echo gives the prompt back, and this one is a chat"),
     ]

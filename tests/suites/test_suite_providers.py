@@ -83,7 +83,7 @@ def test_settings_become_those_of_the_model(subtests: pytest.Subtests) -> None:
 
 @pytest.mark.parametrize("key", ["apiKey", "apiKeyEnvar", "headers", "apiEndpoint", "secretAccessKey", "credentials", "tls"])
 def test_a_configuration_names_no_key_and_no_way_to_one(key: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"config.{key} says .* which the worker's settings alone may"):
+    with pytest.raises(InvalidRequest, match=f"config.{key} says .* which only the worker's settings may"):
         parse_provider({"id": "openai:x", "config": {key: "OTHER_SECRET"}}, "providers[0]")
 
 

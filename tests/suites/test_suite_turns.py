@@ -74,7 +74,7 @@ tests: [{vars: {text: x, hist: [a, b]}, options: {disableVarExpansion: true}, as
     assert case.generator is not None
     assert case.generator.system_prompt == "S"
     broken = refusal(tmp_path, config.replace("hist: [a, b]", "hist: ['\"', b]"), name=NAME, c_json=chat)
-    assert "the chat is no JSON with its variables filled in; put templates into its strings, or write {{ name | dump }}" in broken
+    assert "the chat is not JSON with its variables filled in; put templates into its strings, or write {{ name | dump }}" in broken
 
 
 STORED = """

@@ -284,7 +284,7 @@ def test_a_part_that_is_something_else_is_read_or_told_and_never_a_bug(tmp_path:
 def test_a_file_in_another_encoding_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_bytes(b"fine\ncaf\xe9")
 
-    with pytest.raises(InvalidRequest, match=r"r\.txt, line 2: byte 0xe9 is no UTF-8"):
+    with pytest.raises(InvalidRequest, match=r"r\.txt, line 2: byte 0xe9 is not UTF-8"):
         list(read_run_file(tmp_path / "r.txt"))
 
 

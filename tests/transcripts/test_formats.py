@@ -403,7 +403,7 @@ def test_a_line_that_is_no_utf8_is_left_out_alone(tmp_path: Path) -> None:
     found = list(read_run_file(tmp_path / "lines.jsonl", reading))
 
     assert [run.id for run in found] == ["lines-1", "lines-4"]
-    assert reading.left_out == [f"{tmp_path / 'lines.jsonl'}, line 2: byte 0xff is no UTF-8; save the file as UTF-8"]
+    assert reading.left_out == [f"{tmp_path / 'lines.jsonl'}, line 2: byte 0xff is not UTF-8; save the file as UTF-8"]
 
 
 def test_scores_of_which_a_part_is_unscored_say_which(tmp_path: Path) -> None:

@@ -140,8 +140,8 @@ def test_a_mapping_that_only_leaves_out_stands_beside_a_format_that_is_known(tmp
 
 
 MISTAKES = {
-    "answer: actual_output": "line 1, column 9: answer[0]: 'actual_output' is no JSONPath: expected '$', found 'a'",
-    "answer: $.a\ninput: [$.b, '$[']": "line 2, column 14: input[1]: '$[' is no JSONPath: unbalanced brackets",
+    "answer: actual_output": "line 1, column 9: answer[0]: 'actual_output' is not a JSONPath: expected '$', found 'a'",
+    "answer: $.a\ninput: [$.b, '$[']": "line 2, column 14: input[1]: '$[' is not a JSONPath: unbalanced brackets",
     "anwser: $.a": "line 1, column 1: unknown key 'anwser'. Did you mean 'answer'?",
     "runs: $.a": "the mapping says neither answer nor messages nor leave_out",
     "answer: $.a\ntools: {calls: $.t}": "tools: calls or name is missing; write tools: {calls",

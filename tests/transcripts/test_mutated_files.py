@@ -80,7 +80,7 @@ BYTES = {
     "CRLF": (lambda raw: raw.replace(b"\n", b"\r\n"), None),
     "UTF-16": (lambda raw: raw.decode().encode("utf-16"), "is UTF-16; save it as UTF-8"),
     "gzip": (gzip.compress, "is packed by gzip; unpack it: gunzip FILE"),
-    "binary": (lambda raw: bytes(range(256)), "is no UTF-8"),
+    "binary": (lambda raw: bytes(range(256)), "is not UTF-8"),
     "NUL": (lambda raw: b"\x00" + raw, "no JSON"),
     "cut off": (lambda raw: raw[: len(raw) // 2], "no JSON"),
     "nothing": (lambda raw: b"", "is empty"),

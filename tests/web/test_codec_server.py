@@ -87,7 +87,7 @@ async def test_pages_of_other_addresses_may_not_read_the_answers(served: httpx2.
 async def test_a_body_that_is_none_is_a_sentence(served: httpx2.AsyncClient, body: bytes) -> None:
     answer = await served.post("/decode", content=body, headers={"authorization": f"Bearer {TOKEN}"})
 
-    assert (answer.status_code, answer.json()["error"][:32]) == (400, "the body is no JSON of payloads;")
+    assert (answer.status_code, answer.json()["error"][:33]) == (400, "the body is not JSON of payloads;")
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,12 +148,12 @@ async def test_a_trace_without_content_is_unreadable_with_the_cure_and_one_witho
 
 
 REFUSALS = [
-    (b"\xff\xff", PROTOBUF, 400, "no OTLP request in protobuf"),
-    (b"{", JSON, 400, "no JSON"),
-    (b"[]", JSON, 400, "no OTLP request"),
-    (b"[" * 100_000, JSON, 400, "no JSON"),
+    (b"\xff\xff", PROTOBUF, 400, "not an OTLP request in protobuf"),
+    (b"{", JSON, 400, "not JSON"),
+    (b"[]", JSON, 400, "not an OTLP request"),
+    (b"[" * 100_000, JSON, 400, "not JSON"),
     (b"{}", {"content-type": "text/plain"}, 415, "application/x-protobuf or application/json"),
-    (b"nonsense", PROTOBUF | {"content-encoding": "gzip"}, 400, "no gzip"),
+    (b"nonsense", PROTOBUF | {"content-encoding": "gzip"}, 400, "not valid gzip"),
     (gzip.compress(b"{}", mtime=0)[:-4], JSON | {"content-encoding": "gzip"}, 400, "ends within its gzip"),
     (b"{}", JSON | {"content-encoding": "br"}, 400, "compressed by 'br'"),
     (b" " * (1024 * 1024 + 1), JSON, 413, "larger than 1048576 bytes"),

@@ -267,7 +267,7 @@ async def test_a_run_that_no_payload_takes_is_refused_by_client_and_worker(clien
 
 
 RAW = {
-    "nothing": (None, "the request is no object; send one JSON object with judge and run"),
+    "nothing": (None, "the request is not an object; send one JSON object with judge and run"),
     "no judge": ({"run": PARIS}, "judge: Field required"),
     "no run": ({"judge": FRANCE}, "run: Field required"),
     "an unknown key": ({"judge": FRANCE, "run": PARIS, "runs": 1}, "unknown key 'runs'. Did you mean 'run'?"),

@@ -73,7 +73,7 @@ PLANS: dict[str, dict[str, list[Any]]] = {
     "a reply that was filtered": {"writer": [FILTERED]},
     "an empty reply, then a server that fails, then a draft": {"writer": [EMPTY, 500, 500, "a draft"]},
     "an empty reply, then a key that is refused": {"writer": [EMPTY, 401]},
-    "an answer of the grader that is no verdict": {"first": ["no verdict", PASS]},
+    "an answer of the grader that is not a verdict": {"first": ["no verdict", PASS]},
     "answers of the grader that stay none": {"first": ["no verdict"]},
     "an empty reply of the grader, then a refused key": {"first": [EMPTY, 401]},
     "a reply of the grader that was cut, then a key that is refused": {"first": [CUT, 401]},

@@ -146,7 +146,7 @@ async def test_it_may_be_a_check(client: Client, value: object, status: str) -> 
     ("tools", "expected"),
     [
         ([{"name": "look"}], "grader.tools[0].description: Field required"),
-        ([tool("q", parameters={"type": "string"})], "grader.tools[0]: parameters is no JSON Schema of an object"),
+        ([tool("q", parameters={"type": "string"})], "grader.tools[0]: parameters is not a JSON Schema of an object"),
         ([tool("q", name="a b")], "grader.tools[0].name: String should match pattern"),
         ([tool("q", timeout=3)], "grader.tools[0]: unknown key 'timeout'"),
         ([tool("q"), "look"], "grader: tools: 'look' is there twice"),

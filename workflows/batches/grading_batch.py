@@ -495,7 +495,7 @@ async def run_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer
 
 
 async def _judge_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
-    """Draft a case, and ask what is asked about it alone."""
+    """Draft a case, and ask the questions about only this case."""
     plan, name = due.plan, due.id
     if plan.drafted:
         try:

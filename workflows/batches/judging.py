@@ -97,7 +97,7 @@ class JudgingWorkflow(contract.Judging):
             return await (self._by_schema(self._rollouts) if self._rollouts else self._by_criteria())
         except (activity_calls.ProviderAway, activity_calls.OverBudget) as error:
             raise self._unavailable(str(error)) from None
-        except activity_calls.Interrupted:  # the workflow is cancelled, which alone stops a judgement
+        except activity_calls.Interrupted:  # the workflow is cancelled; nothing else stops a judgement
             raise asyncio.CancelledError from None
         except NoJudgeAvailable as error:
             raise self._unavailable(str(error)) from None
@@ -287,7 +287,7 @@ class Rollouts:
             self._calls.note_returned(key, log)
             self._thread.spend(turn.usage)
             self.notes = join_notes(self.notes, turn.notes)
-            model = turn.fallback or (self.judge.model_at(at) if self.judge.panel else None)  # None where one model judges alone
+            model = turn.fallback or (self.judge.model_at(at) if self.judge.panel else None)  # None if one model judges
             rollout = Rollout(
                 index=at,
                 output=turn.output,

@@ -298,7 +298,7 @@ async def receiver_finding(settings: ReceiverSettings | None, environment: Mappi
 
 
 async def _ask_in_time(url: str, variable: str | None, token: str | None) -> Finding:
-    """Ask whoever listens at a receiver's address, which may be nobody, or somebody who answers nothing."""
+    """Ask the process at a receiver's address, which may be missing or silent."""
     import httpx2  # here, since every command loads this module
 
     try:

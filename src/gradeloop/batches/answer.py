@@ -106,7 +106,7 @@ def model_verdicts(rows: Iterable[CriterionRow], model: str | None) -> ModelVerd
 def hint_of_verdicts(judged: Iterable[ModelVerdicts], error: JudgeError | None) -> str:
     """Return the sentence that suggests to measure a judge; empty where there is no sign that it says one thing to everything.
 
-    Equal verdicts alone prove nothing: a good suite passes. They count where people's labels differ, and where the model is of the kind
+    Equal verdicts prove nothing: a good suite passes. They count where people's labels differ, and where the model is of the kind
     that answers so.
 
     `error`: the judge's error rates, measured where people labelled; None where nobody did.
@@ -137,7 +137,7 @@ def is_small(model: str) -> bool:
 
 
 def below_threshold(result: CaseResult) -> str:
-    """Return which threshold the score alone did not reach."""
+    """Return the threshold that only the score missed."""
     return "" if result.missed_threshold is None else f", below the threshold {result.missed_threshold:g}"
 
 
@@ -220,7 +220,7 @@ def _deciding(summary: BatchSummary) -> GatedRate | None:
 
 
 def rate_of(summary: BatchSummary) -> float | None:
-    """Return the share of judged cases that passed, 0 to 1; None where none was judged: errors are no verdicts."""
+    """Return the share of judged cases that passed, 0 to 1; None where none was judged: errors are not verdicts."""
     judged = summary.passed + summary.failed
     return summary.passed / judged if judged else None
 

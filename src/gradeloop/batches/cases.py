@@ -166,7 +166,7 @@ class CaseConversation(GraderConversation):
     model_config = ConfigDict(extra="ignore")
 
     scratch: list[Message] = Field(default_factory=list)
-    """Answers that were no verdict, and the messages that asked for a better one."""
+    """Answers that were not verdicts, and the messages that asked for a better one."""
     judge: str | None = ""
     """The id of the grader's model."""
     usage: Usage = Usage()
@@ -210,7 +210,7 @@ class CaseConversation(GraderConversation):
         return self.verdict.model_dump_json() if self.verdict is not None and self.verdict.result != "failed" else None
 
     def note(self, message: Message, reading: Verdict | Malformed, group: scoring.CallGroup, rows: int) -> None:
-        """Take an answer, and keep it with the message that asks for a better one where it is no verdict."""
+        """Take an answer, and keep it with the message that asks for a better one where it is not a verdict."""
         self.steps += 1
         following = self.take(reading, group.ids, most=most_criteria(group, self.form or FULL))
         self.scratch = [*self.scratch, message, following] if isinstance(following, Message) else []

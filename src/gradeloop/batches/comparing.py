@@ -41,7 +41,7 @@ class Contender:
 
     @classmethod
     def of(cls, position: int, stored: StoredCase, parked: ParkedCase, conversations: Sequence[CaseConversation]) -> "Contender":
-        """Return a case with what it comes to by itself."""
+        """Return a case with its result without the comparison."""
         return cls(position, stored, parked, conversations, parked.error or _alone(stored.case, parked, conversations))
 
     @property

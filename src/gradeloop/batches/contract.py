@@ -163,12 +163,12 @@ class Case(Strict):
         if isinstance(self.abstain, dict):
             if odd := next((name for name in self.abstain if name not in voted), None):
                 hint = did_you_mean(odd, voted) if voted else ""
-                raise ValueError(f"abstain: {clip(odd)} is no criterion with several votes; {cure}.{hint}")
+                raise ValueError(f"abstain: {clip(odd)} is not a criterion with several votes; {cure}.{hint}")
         elif self.rubric.judged and not voted:
             raise ValueError(f"abstain: no criterion has several votes; {cure}")
         grader = self.grader or Grader()
         if self.escalate is not None and (grader.tools or grader.remote or (self.generator and self.generator.model is None)):
-            raise ValueError("escalate: a grader with tools, or that is somebody else's, is not asked anew; leave escalate out")
+            raise ValueError("escalate: a grader with tools, or one that is not ours, is not asked anew; leave escalate out")
         return self
 
     def size(self) -> int:
@@ -211,7 +211,7 @@ class BatchRequest(Strict):
     """The number of cases that were uploaded."""
     name: Annotated[str, Field(max_length=200)] | None = None
     suite: OmitEmpty[Annotated[str, Field(max_length=200)] | None] = None
-    """The suite, where `name` is the description of a run; for lists and searches alone."""
+    """The suite, where `name` is the description of a run; only for lists and searches."""
     at_once: Annotated[int, Field(ge=1, le=1000)] = CONCURRENCY
     """The most calls in flight; never more than 80 % of the slots of all workers of the queue."""
     budget: Budget | None = None
@@ -270,7 +270,7 @@ def parse_upload(raw: object) -> Upload:
 
 
 def count_uploaded(raw: object) -> int:
-    """Return how many cases the raw argument of `StoreCases` has, validated later; raise InvalidRequest where it is no object."""
+    """Return how many cases the raw argument of `StoreCases` has, validated later; raise InvalidRequest where it is not an object."""
     cases = _object(raw, _UPLOAD_KEYS).get("cases")
     return len(cases) if isinstance(cases, list) else 0
 
@@ -280,7 +280,7 @@ _UPLOAD_KEYS = "batch_id, first and cases"
 
 def _object(raw: object, keys: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        raise InvalidRequest(f"the request is no object; send one JSON object with {keys}")
+        raise InvalidRequest(f"the request is not an object; send one JSON object with {keys}")
     return raw
 
 
@@ -319,7 +319,7 @@ class CaseResult(Strict):
     decided_by: OmitEmpty[tuple[str, ...] | None] = None
     """Ids of the criteria for which the case did not pass, the worst first; None where that is not known."""
     missed_threshold: OmitEmpty[float | None] = None
-    """The rubric's threshold, where the gate passed and the score alone did not reach it."""
+    """The rubric's threshold, if the gate passed and only the score missed it."""
     worst_criterion: OmitEmpty[str | None] = None
     """The id of the criterion that did not pass with the lowest score; one of weight 0 never is it."""
     optional: OmitEmpty[tuple[str, ...]] = ()
@@ -339,7 +339,7 @@ class CaseResult(Strict):
     cached: bool = False
     """True where the verdicts or the draft came from the cache, and nothing was paid for."""
     grader: str | None = None
-    """The model that judged; None where checks alone decided."""
+    """The model that judged; None if only checks decided."""
     attempt: int = 0
     """Number of earlier attempts, from 0."""
     iterations: OmitEmpty[int | None] = None
@@ -375,7 +375,7 @@ class CaseResult(Strict):
 
     @property
     def deciding(self) -> tuple[CriterionRow, ...]:
-        """The rows of the criteria that decided, the worst first; the worst alone where it is not known which did."""
+        """The rows of the criteria that decided, the worst first; only the worst if it is unknown which did."""
         if self.decided_by is None:
             return (self.worst,) if self.worst is not None else ()
         rows = {row.id: row for row in self.criteria}
@@ -491,7 +491,7 @@ class CaseCall(Strict):
     carried: Usage = Field(default=Usage(), exclude_if=lambda value: not value.attempts)
     """The usage of the reply that was cut off."""
     retries: int = Field(default=RETRIES, ge=0, exclude_if=lambda value: value == RETRIES)
-    """Retries after a transient error of one kind; an outage and a rate limit are limited by time alone."""
+    """Retries after a transient error of one kind; only time limits an outage and a rate limit."""
     decides: OmitEmpty[bool] = False
     """Whether the batch ends as soon as its answer is known."""
 
@@ -507,7 +507,7 @@ class CaseAnswer(Tolerant):
     status: OmitEmpty[CaseStatus | None] = None
     """The status of the case where it has ended; None where it goes on."""
     again: OmitEmpty[bool] = False
-    """Whether the grader's answer was no verdict, so that it is asked again."""
+    """Whether the grader's answer was not a verdict, so that it is asked again."""
     held: OmitEmpty[str | None] = None
     """The limit of the batch for which no model was asked; None where none is reached."""
     parked: OmitEmpty[bool] = False

@@ -122,7 +122,7 @@ CRITERION_CHARACTERS = 10_000
 
 
 def without_comparisons(rubric: Rubric) -> Rubric:
-    """Return a rubric with the criteria alone that each output meets or misses by itself."""
+    """Return a rubric with only the criteria that each output meets or misses by itself."""
     rest = tuple(criterion for criterion in rubric.criteria if not (criterion.check and criterion.check.tool == COMPARISON_CHECK))
     return rubric.model_copy(update={"criteria": rest})
 
@@ -186,7 +186,7 @@ def best_by_choice(count: int, chosen: int, why: str) -> list[CheckOutcome]:
 
 
 def _run_alone(_: CheckedDraft, arguments: Arguments) -> NoReturn:
-    raise ValueError(f"{arguments['kind']}: the other outputs are known in a batch alone, with compared_with")
+    raise ValueError(f"{arguments['kind']}: only a batch knows the other outputs, by compared_with")
 
 
 def _describe_choice(arguments: Arguments) -> str:
@@ -238,7 +238,7 @@ def comparison_check(  # noqa: D417 - the same
         threshold: The least that the best scores must come to.
     """
     del draft, value, grader, method, weights, threshold
-    raise ValueError(f"{kind}: the other outputs are known in a batch alone, with compared_with")
+    raise ValueError(f"{kind}: only a batch knows the other outputs, by compared_with")
 
 
 TOOLS = (EvidenceTool.of(call_check), EvidenceTool.of(comparison_check))

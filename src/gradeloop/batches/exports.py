@@ -190,7 +190,7 @@ def _case(text: bytes, place: str) -> ExportedCase:
         case = ExportedCase.model_validate_json(text, context=RECORDED)
     except ValidationError as error:
         _refuse_other_schema(_json(text), place)
-        raise InvalidRequest(f"{place}: it is no case of a batch: {explain(error)}; {CURE}") from None
+        raise InvalidRequest(f"{place}: it is not a case of a batch: {explain(error)}; {CURE}") from None
     if case.schema_name != SCHEMA:
         _refuse_other_schema({"schema": case.schema_name}, place)
     return case
@@ -207,7 +207,7 @@ def _refuse_other_schema(value: JsonValue, place: str) -> None:
 
 
 def _json(text: bytes) -> JsonValue:
-    """Parse JSON; return None where the text is no JSON."""
+    """Parse JSON; return None where the text is not JSON."""
     try:
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError):

@@ -28,7 +28,7 @@ def gate_rate(
     earlier: Mapping[str, JudgeResult],
     threshold: float | None = None,
 ) -> GatedRate:
-    """Return the pass rate of results, corrected by what the judge said of labelled runs.
+    """Return the pass rate of results, corrected by the judge's results on labelled runs.
 
     Args:
         judge: The judge.
@@ -120,7 +120,7 @@ def _verdicts(reader: BatchReader, batch_id: str, first: int | None) -> dict[Out
 
 
 async def _earlier_verdicts(reader: BatchReader, batch_id: str, name: str | None, wanted: AbstractSet[Output]) -> dict[Output, CaseResult]:
-    """Return what the judge said of outputs in earlier batches of the suite, the newest first."""
+    """Return the judge's results on outputs in earlier batches of the suite, the newest first."""
     names = sorted({name for name, _ in wanted})
     asked = {case.id: (_question(case), result.grader) for case, result in await reader.cases_named(batch_id, names)}
     known: dict[Output, CaseResult] = {}

@@ -34,7 +34,7 @@ READ_SECONDS = 0.25
 """The pause between two reads of the store."""
 
 RESUMES = 3
-"""The number of times that a batch is started again which somebody else has paused, or that an earlier command was about to leave."""
+"""Times that a batch is started again that another process has paused, or an earlier command was about to leave."""
 
 PAUSE_SECONDS = 5.0
 """Seconds for which a command that is stopped waits for its batch to be paused."""
@@ -287,7 +287,7 @@ async def _make_in_parts(
 
 
 def _rest_of(budget: Budget | None, spent: Usage) -> Budget | None:
-    """Return what is left of a budget that is not used up."""
+    """Return the rest of a budget that is not used up."""
     if budget is None:
         return None
     tokens, cost = budget.max_tokens, budget.max_cost_usd

@@ -29,7 +29,7 @@ MOST_BYTES = 64 * 1024
 """The most bytes of a summary: comments on pull requests hold 65,536 characters."""
 
 ROOM_BYTES = 512
-"""Bytes that stay free for the last line, which counts what is left out."""
+"""Bytes that stay free for the last line, which counts the rows left out."""
 
 OUTPUT_CHARACTERS = 500
 """The most characters of an output in a row."""

@@ -153,7 +153,7 @@ def _cells(result: CaseResult) -> list[str | int | float | None]:
 
 
 def cell_value(value: JsonValue) -> str:
-    """Return a text as it is, everything else as JSON; a number, even one below zero, is no formula."""
+    """Return a text as it is, everything else as JSON; a number, even one below zero, is not a formula."""
     if isinstance(value, str):
         return cell_text(value)
     dumped = json.dumps(value, ensure_ascii=False)

@@ -15,7 +15,7 @@ class Rating(Strict):
 
     by: Annotated[str, Field(min_length=1, max_length=200)]
     passed: bool | None = None
-    """The person's own verdict; None for a comment alone."""
+    """The person's own verdict; None if it is only a comment."""
     comment: Annotated[str, Field(max_length=4_000)] = ""
     attempt: Annotated[int, Field(ge=0)] = 0
     """The attempt of the case that it is about; it says nothing about the output of a later one."""

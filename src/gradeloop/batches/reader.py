@@ -278,7 +278,7 @@ FOLD = """UPDATE batches SET settled = settled WHERE id IN (
 
 
 def _select_newest(limit: int, tenant: str | None = None) -> "Select[Any]":
-    """Return the newest batches that a user has begun; those of `gradeloop judge` are found by their ids alone."""
+    """Return the newest batches that a user has begun; those of `gradeloop judge` are found only by their ids."""
     batches = table("batches")
     begun = select_batches().where(batches.c.id.not_like(f"{JUDGING_PREFIX}%"))
     if tenant is not None:  # as the request's JSON names it, in which the quotes of any other text are escaped

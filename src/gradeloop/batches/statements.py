@@ -1,6 +1,6 @@
 """The statements of a batch's cases: on PostgreSQL each does all works of a kind that wait; SQLite does one after the other."""
 
-# ruff: noqa: S608 - put together from names of columns alone
+# ruff: noqa: S608 - made only of names of columns
 
 from collections.abc import Mapping
 from typing import Any

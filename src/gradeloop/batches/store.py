@@ -366,7 +366,7 @@ class BatchStore:
         await self._store.write(lambda connection: connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(**values)))
 
     async def do(self, work: Callable[[Connection], T], on_wait: WaitNote | None = None, *, alone: bool = False) -> T:
-        """Do work again and again while the store is away: a few times, or as long as it takes where somebody is notified."""
+        """Do work again and again while the store is away: a few times, or without a limit if a person is notified."""
         write = self._store.write if alone else self._store.write_soon
         pauses = chain(RETRY_PAUSES, repeat(WRITE_PAUSE) if on_wait else ())
         while True:
@@ -395,12 +395,12 @@ def _lock(connection: Connection, batch_id: str) -> None:
 
 
 def _place(batch_id: str, position: int, attempt: int, unit: int = 0) -> dict[str, Any]:
-    """Return where a conversation about a case is stored; those about the case alone are below `most`."""
+    """Return where a conversation about a case is stored; those about one case are below `most`."""
     return {"batch_id": batch_id, "position": position, "in_attempt": attempt, "unit": unit, "most": COMPARISON_UNIT}
 
 
 def write_draft(text: str, logprobs: LogProbs | None) -> str:
-    """Return a draft as the store keeps it: as JSON, the text alone unless more is known of it."""
+    """Return a draft as the store keeps it: as JSON; as text if that is all of it."""
     return json.dumps(text if logprobs is None else {"text": text, "logprobs": logprobs.model_dump()})
 
 
@@ -526,7 +526,7 @@ def _queue_again(connection: Connection, request: BatchRequest) -> None:
     if request.again == "failures":
         anew = queued | {"fresh": _CASES.c.fresh + 1, "draft": None, "spent": None}
         connection.execute(_CASES.update().where(which, _CASES.c.status.in_(("failed", "unsure"))).values(**anew))
-    for case_id in sorted(rivals):  # an attempt of their own, too: what was said of them said who the others were
+    for case_id in sorted(rivals):  # a new attempt for them too: their verdicts named the others
         connection.execute(_CASES.update().where(mine, _CASES.c.case_id == case_id, _CASES.c.status != "queued").values(**queued))
     # one statement sees both the cases and what is appended of them, which is counted with the next change of the batch's row
     names = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded", "unsure": "unsure"}

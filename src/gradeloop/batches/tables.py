@@ -38,7 +38,7 @@ ENDS = ("passed", "failed", "errors", "ungraded", "unsure", "reused", "settled")
 COUNTERS = (*SPENDING, *ENDS)
 
 FRACTIONS = frozenset({"seconds", "cost_usd"})
-"""The counters that are no whole numbers."""
+"""The counters that are not whole numbers."""
 
 
 def define(tables: "MetaData") -> None:

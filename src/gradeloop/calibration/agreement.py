@@ -68,7 +68,7 @@ class MeasuredPassRate(Strict):
     """The runs that were judged and have no label; all judged ones where all have."""
     raw: Estimate
     corrected: CorrectedRate | None
-    """None where the labels allow no correction: a class has none, or the judge is no better than chance."""
+    """None where the labels allow no correction: a class has none, or the judge does not beat chance."""
     error: JudgeError
 
 
@@ -91,13 +91,13 @@ class KeyAgreement(Strict):
     rates: dict[str, dict[str, Estimate]] = Field(default_factory=dict)
     """The rates of every value against the others, by the value as JSON, where there are more than two."""
     confusion: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """Counts by the label's value, then by the judge's; both as JSON, so that `true` is no text."""
+    """Counts by the label's value, then by the judge's; both as JSON, so that `true` is not a string."""
     ceiling: HumanCeiling | None = None
     pass_rate: MeasuredPassRate | None = None
     panel: EffectiveVotes | None = None
     """The worth of the votes of one judgement; None where it has one vote."""
     band: Band | None = None
-    """The verdicts that the judge may give alone; None without a risk, or where no share of votes can be trusted with it."""
+    """The verdicts that the judge may give without a person; None without a risk, or if no share of votes is reliable enough."""
 
 
 class Agreement(Strict):
@@ -327,7 +327,7 @@ def _disagreements(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label]
 
 
 def judge_reason(judge: JudgeConfig, path: tuple[str, ...], output: Mapping[str, JsonValue]) -> str:
-    """Return the judge's reason: the criterion's, the explanation, or the first text that is no choice."""
+    """Return the judge's reason: the criterion's, the explanation, or the first free text."""
     rows = output.get("criteria")
     if isinstance(judge, CriteriaJudge) and path[0] in {"criteria", "scores"} and isinstance(rows, list):
         return next((str(row.get("reason") or "") for row in rows if isinstance(row, dict) and row.get("id") == path[-1]), "")
@@ -363,7 +363,7 @@ def _votes(judge: JudgeConfig, key: ComparedKey, output: Mapping[str, JsonValue]
 def measure_band(
     judge: JudgeConfig, key: ComparedKey, judgements: Judgements, labels: Mapping[str, Sequence[JsonValue]], risk: float
 ) -> Band | None:
-    """Return from which share of votes on the judge may decide alone, so that its error stays below a risk.
+    """Return the share of votes from which on the judge may decide without a person, with an error below a risk.
 
     `judgements`: its judgements; votes are those within one, else the repeated judgements of a run.
     `labels`: what people say of runs, for this key; most of them decide, and people who are split say nothing.
@@ -376,7 +376,7 @@ def measure_band(
         if result is None or value is None or (others and others[0][1] == count):
             continue
         votes = [vote for vote in _votes(judge, key, result.output, result.result_metadata) if vote is not None]
-        if len(votes) < 2:  # noqa: PLR2004 - one vote is no share
+        if len(votes) < 2:  # noqa: PLR2004 - one vote is not a share
             repeats = [value_at(comparable(judge, row.output), key.path) for row in judgements.by_run[run] if not row.failed]
             votes = [vote for vote in repeats if vote is not None]
         verdict = comparable_value(key.kind, value)

@@ -88,7 +88,7 @@ def _estimate(share: Share, parts: Sequence[Share]) -> Estimate:
 def _widened(name: str, value: float | None, interval: Interval | None, runs: int, expected: float) -> Interval | None:
     """Return the interval of a figure; of one that no draw can change, the one that Wilson's bound of the accuracy implies.
 
-    Where judge and people never differ, every draw says 1, which is no evidence that they never will: the least accuracy that is
+    Where judge and people never differ, every draw says 1, which does not show that they never will: the least accuracy that is
     compatible with that is put into the figure's own formula.
     """
     if value is None or interval is None or interval.low < interval.high:
@@ -154,7 +154,7 @@ class _Sums:
         return {"tpr": found, "tnr": share(0, False), "precision": share(1, True), "recall": found}
 
     def others(self, counts: Sequence[int]) -> dict[str, float | None]:
-        """Return the figures that are no shares."""
+        """Return the figures that are not shares."""
         if self.key.kind == "number":
             return self._numbers(counts)
         cells = self.cells(counts)

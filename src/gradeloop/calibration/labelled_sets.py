@@ -150,7 +150,7 @@ def _rows(path: Path) -> dict[str, Row]:
     if not rows:
         raise InvalidRequest(f"the labelled set {str(path)!r} is empty; write a row an item")
     if odd := next((place for place, row in rows.items() if not isinstance(row, dict)), None):
-        raise InvalidRequest(f"{path}, {odd}: it is no object; write an object with the item and its label")
+        raise InvalidRequest(f"{path}, {odd}: it is not an object; write an object with the item and its label")
     return rows
 
 
@@ -179,7 +179,7 @@ def _json_rows(path: Path, text: str) -> dict[str, Any]:
 
 def _said(role: str, text: Any) -> RunMessage:  # noqa: ANN401 - raw input of any shape
     if not isinstance(text, str):
-        raise ValueError(f"{clip(json.dumps(text))} is no text")  # noqa: TRY004 - every problem of a row is told alike
+        raise ValueError(f"{clip(json.dumps(text))} is not a string")  # noqa: TRY004 - every problem of a row is told alike
     return RunMessage.model_validate({"role": role, "content": text})
 
 

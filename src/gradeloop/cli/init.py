@@ -77,7 +77,7 @@ async def find_servers(environ: Mapping[str, str]) -> dict[str, list[str]]:
 
 async def _models_at(address: str) -> list[str]:
     """Return the models that a server lists and that chat, as far as their names tell; none where nobody answers."""
-    import httpx2  # loaded by this command alone
+    import httpx2  # only this command loads it
 
     listed = b""
     try:

@@ -54,7 +54,7 @@ def _fail_internally(error: Exception) -> NoReturn:
     if os.environ.get(TRACEBACK):
         typer.echo(scrubbed("".join(traceback.format_exception(error))), err=True)
     what = shortened(one_line(scrubbed(f"{type(error).__name__}: {error}")), 500)  # a validation's message quotes whatever it was given
-    cure = f"it is no mistake of yours; please report it, with the command and what it prints with {TRACEBACK}=1"
+    cure = f"the fault is in gradeloop; please report it, with the command and what it prints with {TRACEBACK}=1"
     fail(f"internal error: {what}; {cure}", INTERNAL)
 
 

@@ -49,7 +49,7 @@ def report(  # noqa: PLR0913 - one parameter a flag
 def view(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="A thread, a batch or judgements: an id, a file, or `latest`.")] = "latest",
     *,
-    yes: Annotated[bool, typer.Option("--yes/--no", "-y/-n", help="Open the page in the browser, or print its name alone.")] = True,
+    yes: Annotated[bool, typer.Option("--yes/--no", "-y/-n", help="Open the page in the browser, or only print its name.")] = True,
 ) -> None:
     """Open the page that `report` writes in the browser."""
     page = asyncio.run(report_page(what))

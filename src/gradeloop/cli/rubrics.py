@@ -70,7 +70,7 @@ def supply(
     allow_outside: AllowOutside = None,
 ) -> None:
     """Give a thread a new rubric, even in the middle of a run."""
-    given: Any = read_rubric(file, own_outside_roots(allow_outside))  # the client refuses what is no rubric
+    given: Any = read_rubric(file, own_outside_roots(allow_outside))  # the client refuses what is not a rubric
     asyncio.run(with_thread(thread, lambda client, thread_id: client.supply_rubric(thread_id, given)))
     typer.echo(f"rubric replaced; follow it with: gradeloop watch {thread}", err=True)
 

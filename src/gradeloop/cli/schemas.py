@@ -26,7 +26,7 @@ app = typer.Typer()
 
 @app.command()
 def schema(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this schema alone.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print only this schema.")] = None,
 ) -> None:
     """Print the JSON Schemas of the wire contract."""
     typer.echo(json.dumps(json_schemas(name), indent=2))
@@ -69,7 +69,7 @@ def models(of: Callable[[SchemaModels], Mapping[str, type[BaseModel]]]) -> dict[
 
 
 _NOT_IN_FILE = ("config", "folder", "trust", "ready_file", "examine")
-"""The settings of a worker that are flags alone."""
+"""Settings of a worker that are only flags."""
 
 
 def json_schemas(name: str | None = None) -> dict[str, Any]:

@@ -201,13 +201,13 @@ def _parse_thread_id(flag: str) -> str:
     try:
         return TypeAdapter(ThreadId).validate_python(flag)
     except ValidationError:
-        raise InvalidRequest(f"--thread: {clip(flag)} is no thread id; write 1 to 200 characters without white space") from None
+        raise InvalidRequest(f"--thread: {clip(flag)} is not a thread id; write 1 to 200 characters without white space") from None
 
 
 def _read_task_file(path: Path, scope: FileScope) -> tuple[TaskFile, Location]:
     value, placed = read_placed(path, "the task")
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{path}: the task is no mapping; write 'prompt:' and 'rubric:' with their values")
+        raise InvalidRequest(f"{path}: the task is not a mapping; write 'prompt:' and 'rubric:' with their values")
     spot = Location(f"the task {str(path)!r}", (), placed)
     if value.get("rubric") is not None:
         value["rubric"] = inline_prompts(value["rubric"], scope, spot.at("rubric"))

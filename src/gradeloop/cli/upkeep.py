@@ -137,7 +137,7 @@ async def _sweep(older_than: float, *, dry_run: bool) -> None:
     url = storage_url(connection)
     folder = PayloadFolder.of(url)
     if folder is None:
-        where = f"{url} is no folder" if url else "there is no storage of large payloads"
+        where = f"{url} is not a folder" if url else "there is no storage of large payloads"
         raise InvalidRequest(f"{where}; let a lifecycle rule of the bucket delete its objects after the namespace's retention")
     count = await folder.sweep(await connect(connection), older_than, dry_run=dry_run)
     typer.echo(f"{'would be deleted' if dry_run else 'deleted'}: {counted(count, 'large payload')} that no history names")

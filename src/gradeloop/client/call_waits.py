@@ -40,7 +40,7 @@ MOST_DESCRIBED = 8
 """The most workflows of one kind that are described in one look, and of the workflows below each."""
 
 UNREMARKABLE_SECONDS = 5.0
-"""Seconds for which nothing is said of a call that goes well."""
+"""Seconds before a call that goes well is reported."""
 
 
 @dataclass(frozen=True, order=True)
@@ -133,7 +133,7 @@ async def _wait_of(client: Client, call: PendingActivityInfo) -> CallWait | None
 
 
 async def _detail(client: Client, payloads: Payloads, at: int) -> dict[str, Any]:
-    """Return one of the details of a failure or a heartbeat; empty where there is none, or it is no object."""
+    """Return one of the details of a failure or a heartbeat; empty where there is none, or it is not an object."""
     found: Sequence[Any] = await client.data_converter.decode(payloads.payloads)
     return found[at] if len(found) > at and isinstance(found[at], dict) else {}
 

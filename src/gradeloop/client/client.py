@@ -411,7 +411,7 @@ class GradingClient:
         """Yield the threads of the namespace, the newest first.
 
         Args:
-            status: A status, to list the threads of that status alone.
+            status: A status, to list only its threads.
             since: The earliest start: a time, or how long ago.
             limit: The most threads to yield.
 

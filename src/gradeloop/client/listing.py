@@ -70,7 +70,7 @@ async def threads(
 
     Args:
         client: Connected to the namespace.
-        status: A status, to list the threads of that status alone.
+        status: A status, to list only its threads.
         tenant: A tenant, to list only its threads.
         since: The earliest start of a thread.
         limit: The most threads to yield.
@@ -81,7 +81,7 @@ async def threads(
         ServerUnreachable: The server does not answer, or does not know our search attributes.
     """
     if status is not None and status not in STATUSES:
-        raise InvalidRequest(f"status {clip(status)} is no status of a thread.{did_you_mean(status, list(STATUSES))}")
+        raise InvalidRequest(f"status {clip(status)} is not a status of a thread.{did_you_mean(status, list(STATUSES))}")
     query = f"WorkflowType = '{WORKFLOW}'" + (f" AND ({_condition(status)})" if status else "") + _narrowed(tenant, since)
     query += f" AND {_FORK.name} = {quoted(tenant_value(fork_of)[:255])}" if fork_of else ""
     try:

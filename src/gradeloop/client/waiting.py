@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gradeloop.store.engine import Store
 
 LISTED = 1_000
-"""The most waiting threads of which the oldest are looked for: the server lists by start alone."""
+"""The most waiting threads of which the oldest are looked for: the server lists only by start."""
 
 CONCURRENCY = 8
 """Threads that are asked at once."""

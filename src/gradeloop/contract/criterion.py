@@ -198,7 +198,7 @@ class Criterion(OrText):
     score: OmitEmpty[Scale | None] = None
     """The scale of a number that the grader gives beside its verdict; below its threshold the criterion does not pass."""
     check: OmitEmpty[Check | None] = None
-    """The tool that decides alone; no model is asked."""
+    """The tool that decides; no model is asked."""
     human: OmitEmpty[bool] = False
     """Whether a person decides it, once everything else passes."""
     grader: OmitEmpty[GraderSpec | None] = None
@@ -288,7 +288,7 @@ class Criterion(OrText):
         if self.categories and self.form != "pass_score":
             raise ValueError("categories are for a criterion of the form pass_score; give it that form")
         if self.transform is not None and self.form == "row":
-            raise ValueError("transform is for a criterion whose grader is asked about it alone; give it the form pass_score or similar")
+            raise ValueError("transform is for a criterion with a call of its own; give it the form pass_score or similar")
         return self
 
     @property

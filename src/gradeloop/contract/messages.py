@@ -143,7 +143,7 @@ class ToolCall(Strict):
     name: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     invalid: OmitEmpty[str | None] = None
-    """The arguments as the model wrote them, where they are no JSON object."""
+    """The arguments as the model wrote them, where they are not a JSON object."""
 
 
 class Message(Strict):
@@ -420,7 +420,7 @@ class DeclaredFunction(Strict):
     def _takes_an_object(self) -> Self:
         _refuse_large(self.parameters, f"the parameters of {self.name}")
         if self.parameters is not None and self.parameters.get("type", "object") != "object":
-            raise ValueError('parameters is no JSON Schema of an object; write {"type": "object", "properties": {...}}')
+            raise ValueError('parameters is not a JSON Schema of an object; write {"type": "object", "properties": {...}}')
         return self
 
 

@@ -219,7 +219,7 @@ class RemoteTool(Strict):
     @model_validator(mode="after")
     def _takes_an_object(self) -> Self:
         if self.parameters.get("type") != "object" or not isinstance(self.parameters.get("properties", {}), dict):
-            raise ValueError('parameters is no JSON Schema of an object; write {"type": "object", "properties": {...}}')
+            raise ValueError('parameters is not a JSON Schema of an object; write {"type": "object", "properties": {...}}')
         if (size := len(json.dumps(self.parameters))) > PARAMETERS_BYTES:
             raise ValueError(f"parameters has {size} bytes as JSON, {PARAMETERS_BYTES} at most")
         return self

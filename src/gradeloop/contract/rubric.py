@@ -189,7 +189,7 @@ class Rubric(OrText):
     @model_validator(mode="after")
     def _adds_up(self) -> "Rubric":
         if self.gate == "none" and self.threshold is None:
-            raise ValueError("gate: with 'none' the score alone decides; give the threshold that it has to reach")
+            raise ValueError("gate: with 'none' only the score decides; give the threshold that it has to reach")
         if self.gate == "none" and self.scoring == "binary":
             raise ValueError("scoring: 'binary' is what the gate says, and gate is 'none'; write scoring: mean")
         for name, weights in _weights(self):

@@ -80,7 +80,7 @@ class ToolCallPart(Strict):
     name: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     invalid: OmitEmpty[str | None] = None
-    """The arguments as they were written, where they are no JSON object: the input of a custom tool is any text."""
+    """The arguments as they were written, where they are not a JSON object: the input of a custom tool is any text."""
 
     def record(self) -> dict[str, JsonValue]:
         """Return the fields of the record that judges are shown."""
@@ -206,7 +206,7 @@ class RunMessage(Strict):
 
     @property
     def is_answer(self) -> bool:
-        """Whether an assistant says something in it, or calls a tool; its reasoning and errors alone are not an answer."""
+        """Whether an assistant says something in it, or calls a tool; reasoning and errors do not make an answer."""
         spoken = any(not isinstance(part, ReasoningPart | ErrorPart) for part in self.records())
         return self.role == "assistant" and self.says_something and spoken
 

@@ -86,7 +86,7 @@ def _read_text(path: Path, where: str, what: str) -> str:
         if len(raw) > YAML_BYTES:  # the cut went through a character
             return raw.decode("utf-8-sig", errors="replace")
         line = raw.count(b"\n", 0, error.start) + 1
-        raise InvalidRequest(f"{where}, line {line}: byte 0x{raw[error.start]:02x} is no UTF-8 text; save the file as UTF-8 text") from None
+        raise InvalidRequest(f"{where}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
 
 
 def _parse(text: str, where: str, *, aliases: bool) -> tuple[JsonValue, Places]:

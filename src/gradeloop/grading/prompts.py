@@ -249,7 +249,7 @@ def _draft(slot: PromptSlot, rubric: Rubric, group: CallGroup, judged: JudgedDra
         try:
             parsed = json.loads(judged.messages[judged.draft].content)
         except ValueError:
-            raise InvalidRequest(f"prompt: {slot.written} reaches into the draft, which is no JSON; ask the generator for JSON") from None
+            raise InvalidRequest(f"prompt: {slot.written} reaches into the draft, which is not JSON; ask the generator for JSON") from None
         block |= {"part": ".".join(slot.path), "text": _as_text(resolve_slot(parsed, slot))}
     yield record_line(block | {"text": elide(str(block["text"]), budget)}, judged.nonce)
     yield from _check_records(rubric, group, judged)

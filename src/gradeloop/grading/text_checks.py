@@ -118,7 +118,7 @@ def show_value(value: JsonValue) -> str:
 
 def _schema_of(value: JsonValue) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{clip(str(value))} is no JSON Schema; write an object")  # noqa: TRY004 - of a request, all are ValueErrors
+        raise ValueError(f"{clip(str(value))} is not a JSON Schema; write an object")  # noqa: TRY004 - of a request, all are ValueErrors
     return value
 
 
@@ -322,7 +322,7 @@ def _is_refusal(draft: str, _: JsonValue) -> Gap:
 
 
 def _is_xml(draft: str, value: JsonValue) -> Gap:
-    """Return why a text is no XML, or lacks an element that is required, as a path of names with dots."""
+    """Return why a text is not XML, or lacks an element that is required, as a path of names with dots."""
     root = _xml(draft.strip())
     if isinstance(root, str):
         return root
@@ -355,7 +355,7 @@ def _xml(text: str) -> Any:  # noqa: ANN401 - an element, or why there is none
     try:
         return ET.fromstring(text)  # noqa: S314 - it has neither a document type nor an entity
     except (ET.ParseError, expat.ExpatError, ValueError) as error:
-        return f"it is no XML: {error}"
+        return f"it is not XML: {error}"
 
 
 def _missing_elements(root: Any, value: JsonValue) -> Gap:  # noqa: ANN401 - an element
@@ -387,7 +387,7 @@ def _is_html(draft: str, _: JsonValue) -> Gap:
     """Return why a text is not HTML from its first to its last character."""
     text = draft.strip()
     begins = _TAG.match(text) or text.startswith("<!--")
-    return None if begins and text.endswith(">") else f"it is no HTML; found {clip(draft, 200)}"
+    return None if begins and text.endswith(">") else f"it is not HTML; found {clip(draft, 200)}"
 
 
 _SQL_BLOCK = re.compile(r"```(?:sql)?[ \t]*\n(?P<code>.*?)```", re.DOTALL | re.IGNORECASE)
@@ -418,7 +418,7 @@ def _validate_sql(_: str, value: JsonValue) -> None:
 
 
 def _is_sql(text: str, value: JsonValue) -> Gap:
-    """Return why a text is no SQL of a dialect, or uses tables or columns that are not allowed."""
+    """Return why a text is not SQL of a dialect, or uses tables or columns that are not allowed."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -430,9 +430,9 @@ def _is_sql(text: str, value: JsonValue) -> Gap:
     try:
         parsed = [statement for statement in sqlglot.parse(text, read=dialect) if statement is not None]
     except (SqlglotError, RecursionError) as error:
-        return f"it is no SQL: {clip(str(error).splitlines()[0] if str(error) else type(error).__name__, 200)}"
+        return f"it is not SQL: {clip(str(error).splitlines()[0] if str(error) else type(error).__name__, 200)}"
     if not parsed or any(isinstance(statement, exp.Command) or not isinstance(statement, _statements()) for statement in parsed):
-        return "it is no SQL"
+        return "it is not SQL"
     used = {("allowedTables", table.name) for statement in parsed for table in statement.find_all(exp.Table)}
     used |= {("allowedColumns", column.name) for statement in parsed for column in statement.find_all(exp.Column, exp.Star)}
     for rule, name in sorted(used):
@@ -484,7 +484,7 @@ def _call_problem(call: object, value: JsonValue) -> Gap:
     arguments = call.get("arguments")
     read = _json_of(arguments) if isinstance(arguments, str) else arguments
     if not isinstance(read, dict):
-        return f"the arguments of {clip(call['name'])} are no JSON object"
+        return f"the arguments of {clip(call['name'])} are not a JSON object"
     known = {str(function.get("name")): function.get("parameters") for function in _functions(value)}
     if known and call["name"] not in known:
         return f"there is no function {clip(call['name'])} among {', '.join(known)}"
@@ -517,18 +517,18 @@ KINDS = (
     text_kind("icontains-any", _icontains_any, f"it contains{_CASE} one of", f"it contains{_CASE} none of", _texts_of),
     text_kind("starts-with", _starts_with, "it starts with", "it does not start with", _validate_text),
     text_kind("regex", _regex, "it matches", "it does not match", _validate_text),
-    text_kind("is-json", _is_json, "it is JSON", "it is no JSON", _validate_schema, _SCHEMA),
+    text_kind("is-json", _is_json, "it is JSON", "it is not JSON", _validate_schema, _SCHEMA),
     text_kind("contains-json", _contains_json, "it contains JSON", "it contains no JSON", _validate_schema, _SCHEMA),
     measured_kind("levenshtein", _levenshtein, 5, _DISTANCE),
     measured_kind("rouge-n", _rouge_n, 0.75, ("it has most words of", "it does not have most words of", " {}")),
     measured_kind("bleu", _bleu, 0.5, ("it reads much like", "it does not read much like", " {}")),
     text_kind("word-count", _word_count, "its number of words is", "its number of words is not", _bounds),
     text_kind("is-refusal", _is_refusal, "it is a refusal", "it is not a refusal"),
-    text_kind("is-xml", _is_xml, "it is XML", "it is no XML"),
+    text_kind("is-xml", _is_xml, "it is XML", "it is not XML"),
     text_kind("contains-xml", _contains_xml, "it contains XML", "it contains no XML"),
-    text_kind("is-html", _is_html, "it is HTML", "it is no HTML"),
+    text_kind("is-html", _is_html, "it is HTML", "it is not HTML"),
     text_kind("contains-html", _contains_html, "it contains HTML", "it contains no HTML"),
-    text_kind("is-sql", _is_sql, "it is SQL", "it is no SQL", _validate_sql),
+    text_kind("is-sql", _is_sql, "it is SQL", "it is not SQL", _validate_sql),
     text_kind("contains-sql", _contains_sql, "it contains SQL", "it contains no SQL", _validate_sql),
     replace(text_kind("is-valid-openai-tools-call", _valid_tool_calls, *_CALL_LIST, value=""), takes_functions=True),
     replace(text_kind("is-valid-openai-function-call", _valid_function_call, *_CALL, value=""), takes_functions=True),

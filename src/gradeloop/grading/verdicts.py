@@ -220,8 +220,8 @@ class RemoteAnswer(Strict):
     result: VerdictResult | None = None
 
 
-def parse_remote_verdict(value: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - whatever somebody else's code returns
-    """Parse `{criteria: [{id, passed, reason?, gap?, score?, metadata?}], explanation?, result?}`, or a row alone where one was asked.
+def parse_remote_verdict(value: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - code that is not ours returns anything
+    """Parse `{criteria: [{id, passed, reason?, gap?, score?, metadata?}], explanation?, result?}`, or a bare row if one was asked.
 
     Rows decide, unless the result is `failed`: then rows may be missing, and the explanation says why.
     """

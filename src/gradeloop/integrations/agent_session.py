@@ -236,7 +236,7 @@ class AgentSession:
                 raise InvalidRequest(f"file {clip(name)} has more than {FILE_BYTES} bytes; split it")
             if size is not None:
                 return real
-        raise InvalidRequest(f"file {clip(name)} is no file below {allowed}; name one that is")
+        raise InvalidRequest(f"file {clip(name)} is not a file below {allowed}; name one that is")
 
     async def judge_config(self, judge: str | Mapping[str, JsonValue] | None, judge_file: str | None = None) -> JudgeConfig:
         """Return a judge with the server's model: a rubric as text or object, a file below a root, or `COLLECTION/RUBRIC[@VERSION]`.
@@ -273,7 +273,7 @@ class AgentSession:
         """Judge runs, several at the same time; one that has a verdict is read, and counted as a call all the same.
 
         A judgement that ended without a verdict is made again, and paid for again. Where this is cancelled, judgements in flight go on at
-        the server, are read by whoever asks the same again, and count for the budget; none is begun any more.
+        the server, are read by the next equal request, and count for the budget; no more begin.
 
         Args:
             config: The judge.
@@ -315,7 +315,7 @@ class AgentSession:
     def _forget(self, judging: "asyncio.Task[JudgeResult]") -> None:
         self._judging.discard(judging)
         if not judging.cancelled():
-            judging.exception()  # whoever waits for it has it; of one that nobody waits for it is no warning
+            judging.exception()  # whoever waits for it has it; without a waiter it needs no warning
 
     async def runs(self, file: str | None, run: Mapping[str, JsonValue] | None, thread_id: str | None) -> list[AgentRun]:
         """Return the runs that a call names in one of three ways; raise InvalidRequest for none, several, or one that cannot be read."""

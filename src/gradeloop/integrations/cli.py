@@ -53,7 +53,7 @@ def mcp(  # noqa: PLR0913 - one parameter a flag
         raise InvalidRequest(f"--budget-usd is {budget_usd!r}; write US dollars, more than 0")
     roots = tuple(root or ())
     if missing := next((folder for folder in roots if not folder.is_dir()), None):
-        raise InvalidRequest(f"--root {str(missing)!r} is no folder; name one that exists")
+        raise InvalidRequest(f"--root {str(missing)!r} is not a folder; name one that exists")
     models = SessionModels(
         grader=require_model(grader, "--grader") if grader else None,
         generator=require_model(model, "--model") if model else None,

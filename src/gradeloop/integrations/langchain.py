@@ -79,7 +79,7 @@ class RubricEvaluation(_Place):
     explanation: str
     criteria: list[CriterionPass | CriterionFail]
     unverified: bool
-    """Whether some criterion fails since the grader gave no verdict on it, although it was asked for that alone."""
+    """Whether a criterion fails because the grader gave no verdict on it, even in a call for only that one."""
 
 
 class RubricState(AgentState[Any]):

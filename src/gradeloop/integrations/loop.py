@@ -178,7 +178,7 @@ _LOOK_SECONDS = 0.1
 
 
 class _Options(NamedTuple):
-    """The options of a loop that are no part of its thread's request."""
+    """Options of a loop beside its thread's request."""
 
     thread_id: str | None
     on_evaluation: OnEvaluation | None
@@ -270,7 +270,7 @@ def _offered(tool: Tool, queue: str) -> JsonValue:
     if bare := next((one.name for one in inspect.signature(tool).parameters.values() if one.annotation is one.empty), None):
         raise InvalidRequest(f"the tool {name!r}: parameter {bare!r} needs a type annotation")
     if not inspect.iscoroutinefunction(tool):
-        raise InvalidRequest(f"the tool {name!r} is no async function; write `async def`, and call what blocks by asyncio.to_thread")
+        raise InvalidRequest(f"the tool {name!r} is not an async function; write `async def`, and call what blocks by asyncio.to_thread")
     try:
         schema = TypeAdapter[Any](cast("Any", tool)).json_schema()
     except PydanticUserError as error:

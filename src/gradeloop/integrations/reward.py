@@ -113,7 +113,7 @@ class RewardFunction:
         """Return a trace's reward, for a method `@vf.reward` of a task of verifiers' v1, and put the rows into `trace.info["gradeloop"]`.
 
         Raises:
-            GradeloopError: There is no verdict. verifiers then leaves the trace without a reward, which is no grade.
+            GradeloopError: There is no verdict. verifiers then leaves the trace without a reward or grade.
         """
         messages, written = trace.messages, {id(message) for message in trace.assistant_messages}  # none of the prompt's
         begins = next((at for at, message in enumerate(messages) if id(message) in written), len(messages))
@@ -218,7 +218,7 @@ def reward(
 
 
 def _as_openai(message: VerifiersMessage) -> dict[str, JsonValue]:
-    """Return a message of verifiers' v1 as OpenAI's chats have it, without what a provider alone can read."""
+    """Return a message of verifiers' v1 as OpenAI's chats have it, without parts that only a provider can read."""
     written = message.model_dump(mode="json", exclude_none=True)
     written.pop("provider_state", None)
     calls = [

@@ -179,7 +179,7 @@ def _yaml_value(text: str, start: int, key: str) -> tuple[JsonValue, int]:
 
 
 def _with_quoted_texts(text: str) -> str:
-    """Return YAML with the texts in quotation marks that hold a colon and are no YAML without: `why: it says: Paris`."""
+    """Return YAML with quotation marks around texts that hold a colon and need them: `why: it says: Paris`."""
     lines: list[str] = []
     block_indent: int | None = None
     for line in text.split("\n"):
@@ -194,7 +194,7 @@ def _with_quoted_texts(text: str) -> str:
 
 
 def _breaks_yaml(text: str) -> bool:
-    """Tell whether a value on one line with a colon in it is no YAML as it stands."""
+    """Tell whether a value on one line with a colon needs quotation marks in YAML."""
     from gradeloop.files.yaml import read_yaml
 
     if ":" not in text or text[0] in "|>!&*":

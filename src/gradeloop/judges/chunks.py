@@ -173,7 +173,7 @@ def _with_guidance(judge: JudgeConfig, text: str) -> JudgeConfig:
 
 
 def without_part_text(judge: JudgeConfig) -> JudgeConfig:
-    """Return the judge that `judge_of_parts` was given, as far as pages show it: with its own text alone."""
+    """Return the judge that `judge_of_parts` was given, as far as pages show it: with only its own text."""
     if isinstance(judge, CriteriaJudge):
         own = (judge.rubric.instructions or "").removesuffix(_PART).rstrip()
         return judge.model_copy(update={"rubric": judge.rubric.model_copy(update={"instructions": own})})

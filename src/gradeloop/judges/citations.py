@@ -257,7 +257,7 @@ def _resolve(written: _WrittenCitation, run: AgentRun, cited_blocks: Mapping[str
 
 
 def _blocks_between(first: _Label, last: _Label | None, cited: Mapping[str, "CitedBlock"]) -> list["CitedBlock"] | None:
-    """Return the blocks that a citation means; None where one of its ends is not there, or where it is no range."""
+    """Return the blocks that a citation means; None if an end does not exist, or if they do not make a range."""
     if first.name not in cited:
         return None
     if last is None:

@@ -206,7 +206,7 @@ async def served_judge(config: contract.JudgeConfig, spec: WorkerSpec | None = N
 
 
 def parse_run(value: AgentRun | Mapping[str, Any]) -> AgentRun:
-    """Return a run as it is, or validated from its JSON; raise InvalidRequest where the value is no run."""
+    """Return a run as it is, or validated from its JSON; raise InvalidRequest where the value is not a run."""
     if isinstance(value, AgentRun):
         return value
     with explained("the run: "):

@@ -57,7 +57,7 @@ class JudgeResult(Tolerant):
     """Rollouts, votes, ties and citations; a `FAILURE` has its `reason`, `raw_text`, and `again`: whether the same may be run again."""
     usage: Usage = Usage()
     model: str | None = None
-    """The model that judged; None where checks alone decided, or no model was reached."""
+    """The model that judged; None if only checks decided, or no model was reached."""
     attempts: int = 0
     """Requests that were sent to providers, the failed ones included."""
     prompt_sha256: str | None = None
@@ -213,7 +213,7 @@ def refuse_abstention(abstain: dict[str, float] | None, escalate: ModelSpec | No
     if escalate is not None and not abstain:
         raise ValueError("escalate names a model for unsure verdicts, and abstain says of none that it is; add abstain: {KEY: SHARE}")
     if odd := next((key for key in abstain or {} if key not in voted), None):
-        raise ValueError(f"abstain: {clip(odd)} is no key with several votes; {cure}.{did_you_mean(odd, list(voted)) if voted else ''}")
+        raise ValueError(f"abstain: {clip(odd)} is not a key with several votes; {cure}.{did_you_mean(odd, list(voted)) if voted else ''}")
 
 
 class SchemaJudge(Strict):
@@ -479,7 +479,7 @@ def parse_judge(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any s
     """Parse a judge of either kind; one with `rubric_text` or `output_schema` has a schema of its own.
 
     Raises:
-        InvalidRequest: The value is no judge; the message names field, value and cure.
+        InvalidRequest: The value is not a judge; the message names field, value and cure.
     """
     if isinstance(value, SchemaJudge | CriteriaJudge):
         return value
@@ -530,7 +530,7 @@ def parse_judging(raw: object) -> JudgingRequest:
         RunTooLarge: The run is too large even for external storage.
     """
     if not isinstance(raw, dict):
-        raise InvalidRequest("the request is no object; send one JSON object with judge and run")
+        raise InvalidRequest("the request is not an object; send one JSON object with judge and run")
     with explained():
         request = JudgingRequest.model_validate(raw)
     refuse_large(request.run, stored=True)

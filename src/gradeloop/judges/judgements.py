@@ -84,7 +84,7 @@ def comparable(judge: JudgeConfig, output: Mapping[str, JsonValue]) -> dict[str,
 
 
 def _optional(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema without required keys, and closed to unknown ones: a typo in a label is no new key."""
+    """Return a schema without required keys, and closed to unknown ones: a typo in a label must not make a new key."""
     optional = {keyword: value for keyword, value in schema.items() if keyword not in {"required", "items", "properties"}}
     if "items" in schema:
         optional["items"] = _optional(schema["items"])
@@ -134,7 +134,7 @@ def read_labels(path: Path, judge: JudgeConfig | None = None, *, schema: Mapping
     `schema`: the schema of their values, without a judge; by default any values are taken.
 
     Raises:
-        InvalidRequest: A line is no label, or breaks the schema; the message names file and line.
+        InvalidRequest: A line is not a label, or breaks the schema; the message names file and line.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -219,7 +219,7 @@ def compared_keys(
     names = [key.name for key in keys]
     for name in (*ordered, *(positive or {})):
         if name not in names:
-            raise InvalidRequest(f"{clip(name)} is no key of the labels that can be compared.{did_you_mean(name, names)}")
+            raise InvalidRequest(f"{clip(name)} is not a key of the labels that can be compared.{did_you_mean(name, names)}")
     return keys
 
 
@@ -322,7 +322,7 @@ def read_results(path: Path) -> list[JudgeResult]:
         cure = f"; write some with `gradeloop judge JUDGE RUNS -o {path.name}`"
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
-                with explained(f"{path}, line {number}: this is no judgement: "):
+                with explained(f"{path}, line {number}: this is not a judgement: "):
                     results.append(JudgeResult.model_validate_json(line))
     if not results:
         raise InvalidRequest(f"{path} holds no judgements{cure}")
@@ -367,7 +367,7 @@ FLIPPING = 10
 
 
 class FlipRate(Strict):
-    """A run on which a judge does not say the same again."""
+    """A run on which a judge contradicts itself."""
 
     agent_run_id: str
     rate: float
@@ -420,7 +420,7 @@ SHOWN = 3
 
 
 def stability_lines(row: Stability) -> Iterator[str]:
-    """Yield how often a judge does not say the same again."""
+    """Yield how often a judge contradicts itself."""
     value, interval = row.flip_rate.texts()
     yield f"{row.key}: two judgements of one run differ in {value} ({interval}); {counted(row.runs, 'run')} judged repeatedly"
     for run in row.flipping[:SHOWN]:

@@ -41,7 +41,7 @@ class PassRule:
     """The rule that passes a judgement: the output has every `--pass KEY=VALUE`, else every value of the judge's own `pass_if`.
 
     Without either a judge by criteria passes what it says is `satisfied`, and nothing says what one with a schema passes. Every command
-    asks this rule alone what passes, and which value of a key is the positive one. `schema` is that of labels which keys are compared with.
+    asks only this rule what passes, and which value of a key is the positive one. `schema` is that of labels which keys are compared with.
 
     Raises:
         InvalidRequest: A value of `--pass` names no key of the schema, or a value that it does not allow.
@@ -155,7 +155,7 @@ def gate_of_outputs(outputs: Sequence[dict[str, JsonValue]], wanted: Sequence[st
             raise InvalidRequest(f"--pass {clip(text)} names no key of these judgements; write KEY=VALUE.{hint}")
         wanted_value = value.strip() if isinstance(known[0], str) else _value_in(value)
         if wanted_value is None:
-            raise InvalidRequest(f"--pass {clip(text)}: {clip(value.strip())} is no number, nor true or false, as they have")
+            raise InvalidRequest(f"--pass {clip(text)}: {clip(value.strip())} is not a number, true or false, as they have")
         found[".".join(path)] = wanted_value
     return PassGate(pass_if=found, pass_rate=pass_rate)
 

@@ -188,7 +188,7 @@ def _parse(rubric: JudgeConfig | Mapping[str, Any] | str) -> JudgeConfig:
 
 def _refuse_name(name: str, what: str) -> None:
     if not name.strip() or len(name) > NAME_CHARACTERS or set(name) & set("/@\n\t"):
-        raise InvalidRequest(f"{what} {clip(name)} is no name; 1 to {NAME_CHARACTERS} characters, without '/' and '@'")
+        raise InvalidRequest(f"{what} {clip(name)} is not a name; 1 to {NAME_CHARACTERS} characters, without '/' and '@'")
 
 
 def _is_same(row: RowMapping, judge: JudgeConfig) -> bool:

@@ -86,7 +86,7 @@ def refuse_schema(schema: Any) -> None:  # noqa: ANN401 - raw input of any shape
     try:
         text = json.dumps(schema, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"output_schema is no JSON: {error}") from None
+        raise ValueError(f"output_schema is not JSON: {error}") from None
     if (size := len(text.encode())) > SCHEMA_BYTES:
         raise ValueError(f"output_schema has {size} bytes, {SCHEMA_BYTES} at most; shorten its descriptions")
     if not isinstance(schema, dict):
@@ -207,7 +207,7 @@ def _bound_problems(schema: Schema, at: str) -> Iterator[str]:
         yield f"{at}: nothing lies between {empty[0]} and {empty[1]}; give a lower bound that is below the upper one"
     if isinstance(properties := schema.get("properties"), dict):
         required, known = Counter[str](schema.get("required", ())), list(properties)
-        unknown = (f"{clip(name)}, which is no property.{did_you_mean(name, known)}" for name in required if name not in properties)
+        unknown = (f"{clip(name)}, which is not a property.{did_you_mean(name, known)}" for name in required if name not in properties)
         twice = (f"{clip(name)} twice; name each property once" for name, count in required.items() if count > 1)
         yield from (f"{at}.required names {problem}" for problem in (*unknown, *twice))
 
@@ -235,7 +235,7 @@ def _enum_problems(schema: Schema, at: str) -> Iterator[str]:
     """Yield what is wrong with the values of a choice."""
     values, kind = schema["enum"], schema["type"]
     if odd := [value for value in values if not _is_a(kind, value)]:
-        yield f"{at}.enum has {clip(json.dumps(odd[0]))}, which is no {kind}; every value is of the property's type"
+        yield f"{at}.enum has {clip(json.dumps(odd[0]))}, which is not of type {kind}; every value is of the property's type"
         return
     counts = Counter(map(canonical_json, values))
     if twice := next((text for text, count in counts.items() if count > 1), None):
@@ -291,7 +291,7 @@ class OutputKey:
 
 
 def values_in(schema: Schema, at: Path = ()) -> Iterator[tuple[Path, Schema]]:
-    """Yield the path of each value that is no object, in order, with its own schema."""
+    """Yield the path of each value that is not an object, in order, with its own schema."""
     for name, inner in schema["properties"].items():
         yield from values_in(inner, (*at, name)) if inner["type"] == "object" else [((*at, name), inner)]
 
@@ -313,7 +313,7 @@ def refuse_values(schema: Schema, values: Mapping[str, JsonValue], field: str) -
     for name, value in values.items():
         if name not in keys:
             hint = did_you_mean(name, list(keys)) if keys else " The schema has no enum, boolean or number to pass by."
-            raise ValueError(f"{field}: {clip(name)} is no key of the output_schema whose value the judge chooses.{hint}")
+            raise ValueError(f"{field}: {clip(name)} is not a key of the output_schema whose value the judge chooses.{hint}")
         inner = dict(values_in(schema))[keys[name].path]
         allowed = [canonical_json(one) for one in inner.get("enum", [value])]
         if not _is_a(inner["type"], value) or canonical_json(value) not in allowed:

@@ -96,7 +96,7 @@ async def load_runs(sources: Sequence[str], reader: GradingClient | None, readin
     Args:
         sources: The names of files, of folders with such files, and `thread:ID`.
         reader: Reads threads.
-        reading: Where formats are noted, and what is left out; by default nothing is left out.
+        reading: Takes the formats and the skipped runs; by default no run is skipped.
 
     Raises:
         InvalidRequest: A run cannot be read, two have the same id, or there is none, and none was left out.
@@ -163,7 +163,7 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool, own_key
     """Return the judge with the model that a command names, and a note on the model where a default was chosen.
 
     `model`: the model's name on the command line; None for the judge's own, or the default one.
-    `own_keys`: whether the worker has this process's keys; one that somebody else started is not asked for its own.
+    `own_keys`: whether the worker has this process's keys; one that another process started is not asked for its own.
 
     Raises:
         InvalidRequest: The model is unknown, or its key is missing.

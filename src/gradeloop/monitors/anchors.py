@@ -25,7 +25,7 @@ _LONGEST = 8
 """The ticks that may share how steady a judge is, since their anchors are judged in turn."""
 
 _LEAST, _MOST = 0.005, 0.995
-"""No judge is held to be steadier or less steady than this: one odd verdict is no proof."""
+"""Bounds of a judge's steadiness: one odd verdict does not prove more."""
 
 Moved = Literal["world", "judge", "unclear"]
 """Cause of a changed rate: the runs (`world`) or the judge; `unclear` while the anchors do not tell."""

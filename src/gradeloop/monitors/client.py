@@ -56,7 +56,7 @@ class MonitorSchedules:
         self._client = client
 
     async def create(self, name: str, every: int, task_queue: str, *, priority: Priority | None = None) -> None:
-        """Make a monitor's schedule: a tick at each interval, never two at once; one that is there takes the queue alone."""
+        """Make a monitor's schedule: a tick at each interval, never two at once; an existing one only takes the queue."""
         schedule = Schedule(
             action=ScheduleActionStartWorkflow(
                 Monitoring.run,
@@ -85,7 +85,7 @@ class MonitorSchedules:
             paused=state.paused,
             note=state.note,
             next_tick=info.next_action_times[0].isoformat(timespec="seconds") if info.next_action_times else None,
-            running=tuple(one.workflow_id for one in info.running_actions),  # type: ignore[attr-defined]  # of workflows alone
+            running=tuple(one.workflow_id for one in info.running_actions),  # type: ignore[attr-defined]  # only of workflows
             is_served=await _reached(lambda: is_polled(self._client, queue)),
         )
 

@@ -164,7 +164,7 @@ class ThreadsSource(Source):
     @classmethod
     def _names_a_status(cls, where: dict[ThreadFilter, str]) -> dict[ThreadFilter, str]:
         if (status := where.get("status")) is not None and status not in FINISHED:
-            raise ValueError(f"status={status} is no status of a finished thread; known: {', '.join(FINISHED)}")
+            raise ValueError(f"status={status} is not a status of a finished thread; known: {', '.join(FINISHED)}")
         return where
 
     @property
@@ -267,12 +267,12 @@ class AlertRule(Strict):
 
     @classmethod
     def parse(cls, text: str) -> "AlertRule":
-        """Read a rule such as `pass_rate < 0.9`; raise InvalidRequest where the text is no rule."""
+        """Read a rule such as `pass_rate < 0.9`; raise InvalidRequest where the text is not a rule."""
         found = _RULE.fullmatch(text)
         limit = float(found[3]) / (100 if found[4] else 1) if found else 0.0
         if found is None or not 0 < limit < 1:
             cure = "write pass_rate, error_rate or unsure_rate, < or >, and a share between 0 and 1, such as 'pass_rate < 0.9'"
-            raise InvalidRequest(f"the alert {text!r} is no rule; {cure}")
+            raise InvalidRequest(f"the alert {text!r} is not a rule; {cure}")
         return cls.model_validate({"rate": found[1], "below": found[2] == "<", "limit": limit})
 
     @property
@@ -416,7 +416,7 @@ class TickReport(Strict):
     no_webhooks: tuple[str, ...] = ()
     """The webhooks of the monitor that its worker does not have: they hear of no alert."""
     rate: Rate = Rate()
-    """The rate of the sampled runs alone."""
+    """The rate of only the sampled runs."""
     unsure: int = 0
     errors: int = 0
     unjudged: int = 0
@@ -543,7 +543,7 @@ class BackfillCall(Strict):
 
     monitor: str
     since: Annotated[str, Field(min_length=1, max_length=100)]
-    """A date or a time, UTC where it does not say otherwise; of a query whose watermark is no time, a value of the watermark."""
+    """A date or a time, UTC where it does not say otherwise; of a query whose watermark is not a time, a value of the watermark."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     """The share of the runs that is judged; the monitor's own where there is none."""
     preview: bool = False

@@ -63,7 +63,7 @@ class MonitorLabels:
     async def next_task(self, name: str, person: str | None) -> LabelTask | None:
         """Return the next run of which a person is asked, without a name one that nobody has labelled; None where none waits.
 
-        Every newest failed run waits, and as many that passed, in the order of their content: that one is asked is no hint.
+        Every newest failed run waits, and as many that passed, in the order of their content: the order gives no hint.
 
         Raises:
             InvalidRequest: There is no such monitor.

@@ -289,7 +289,7 @@ def _columns_of(trace_id: str, spans: Iterable[str]) -> dict[str, str | None] | 
             raise run
         whole = run.model_copy(update={"metadata": {**_described(rows), **run.metadata}})
         return {"run": whole.json_bytes().decode(), "problem": None}
-    except ODD_SHAPES as error:  # whatever somebody sends
+    except ODD_SHAPES as error:  # a sender may send anything
         why = str(error) if isinstance(error, UnreadableMessage) else f"the spans have not the shape of OTLP: {error}"
         return {"run": None, "problem": shortened(one_line(encodable(why)))}
 

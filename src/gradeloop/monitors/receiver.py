@@ -91,7 +91,7 @@ def unpacked(body: bytes, encoding: str, most: int) -> bytes | None:
     try:
         found = unpacker.decompress(body, most + 1)
     except zlib.error:
-        raise InvalidRequest(f"the body is no {encoding}; send what Content-Encoding says") from None
+        raise InvalidRequest(f"the body is not valid {encoding}; send what Content-Encoding says") from None
     if len(found) > most:
         return None
     if not unpacker.eof:
@@ -125,7 +125,7 @@ def read_request(body: bytes, signal: Signal, encoding: Encoding, items: int = 1
     """Return the spans or log records of a request, each read on its own; all of its objects and lists are at most so many items.
 
     Raises:
-        InvalidRequest: The body is no such request.
+        InvalidRequest: The body is not such a request.
     """
     _budget.left = items
     spans, others, whys, marks = list[ReceivedSpan](), 0, list[str](), list[ReceivedSpan]()
@@ -145,11 +145,11 @@ def read_request(body: bytes, signal: Signal, encoding: Encoding, items: int = 1
 
 
 def _attempt(read: Callable[..., T], *arguments: Any) -> T | InvalidRequest:  # noqa: ANN401 - what it reads
-    """Return what is read, or why it cannot be, whatever somebody sends."""
+    """Return the records of a request, or why they cannot be read."""
     try:
         return read(*arguments)
     except (*ODD_SHAPES, DecodeError) as error:
-        return error if isinstance(error, InvalidRequest) else InvalidRequest(f"it is no OTLP: {one_line(str(error))}; correct it")
+        return error if isinstance(error, InvalidRequest) else InvalidRequest(f"it is not OTLP: {one_line(str(error))}; correct it")
 
 
 def _is_of_models(row: Mapping[str, Any]) -> bool:
@@ -171,7 +171,7 @@ def _received(row: dict[str, Any], kind: str) -> ReceivedSpan | None:
         raise InvalidRequest(f"it is nested more than {NESTING_DEPTH} deep; flatten its attributes")
     text = json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     if _NO_UTF8.search(text):
-        raise InvalidRequest("a text in it is no UTF-8; send UTF-8")
+        raise InvalidRequest("a text in it is not UTF-8; send UTF-8")
     text = encodable(text)
     key = row["spanId"] if kind == "span" else f"log-{hashlib.sha256(text.encode()).hexdigest()[:56]}"
     return ReceivedSpan(row["traceId"], key, min(row.get("endTimeUnixNano") or 0, 2**63 - 1), text)
@@ -197,10 +197,10 @@ def _of_json(body: bytes, signal: Signal) -> Iterator[_Record]:
         except RecursionError:
             value = _JSON.decode(_shallow(text))
     except (ValueError, RecursionError):
-        raise InvalidRequest("the body is no JSON; send OTLP in JSON, or protobuf with its Content-Type") from None
+        raise InvalidRequest("the body is not JSON; send OTLP in JSON, or protobuf with its Content-Type") from None
     resources, scopes, records = _KEYS[signal]
     if not isinstance(value, dict) or not isinstance(value.get(resources, []), list):
-        raise InvalidRequest(f"the body is no OTLP request: an object with {resources}, a list")
+        raise InvalidRequest(f"the body is not an OTLP request: an object with {resources}, a list")
     for resource in value.get(resources) or ():
         described = _attempt(lambda resource=resource: attributes_of((resource.get("resource") or {}).get("attributes")))
         for scope in _items(resource, scopes):
@@ -225,7 +225,7 @@ def _shallow(text: str) -> str:
 
 
 def _items(holder: Any, key: str) -> list[Any]:  # noqa: ANN401 - JSON of any shape
-    """Return the items of a list; what is no list, or has none, is the one item, which is then refused."""
+    """Return the items of a list; what is not a list, or has none, is the one item, which is then refused."""
     found = holder.get(key) if isinstance(holder, dict) else holder
     return found if isinstance(found, list) else [] if found is None else [found]
 
@@ -249,7 +249,7 @@ _TIMES = ("startTimeUnixNano", "endTimeUnixNano", "timeUnixNano", "observedTimeU
 
 
 def _of_protobuf(body: bytes, signal: Signal) -> Iterator[_Record]:
-    """Yield the records of a request, each parsed alone by the numbers of OTLP's fields: a text that is no UTF-8 spoils no other."""
+    """Yield the records of a request, each parsed by the numbers of OTLP's fields: text that is not UTF-8 spoils only its own."""
     kind, trace_id = (Span, 1) if signal == "traces" else (LogRecord, 9)
 
     def read(record: bytes, described: dict[str, Any] | InvalidRequest) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _of_protobuf(body: bytes, signal: Signal) -> Iterator[_Record]:
 
     for resource in _fields(body, 1):
         if resource is body:
-            raise InvalidRequest("the body is no OTLP request in protobuf; send one, or JSON with its Content-Type")
+            raise InvalidRequest("the body is not an OTLP request in protobuf; send one, or JSON with its Content-Type")
         about = b"".join(_fields(resource, 1))
         described = _attempt(lambda about=about: attributes_of(MessageToDict(Resource.FromString(about)).get("attributes")))
         for scope in _fields(resource, 2):

@@ -91,7 +91,7 @@ async def read_threads(
         InvalidRequest: The server cannot be read, or the worker of a thread that ended lately does not answer.
     """
     if client is None:
-        raise InvalidRequest("the finished threads are read by a worker alone; this process has no Temporal server")
+        raise InvalidRequest("only a worker reads finished threads; this process has no Temporal server")
     reader, last = _ThreadReader(client), None if until is None else ThreadPlace.read(until)
     begin = datetime.fromtimestamp(0, UTC) if cursor is None else ThreadPlace.read(cursor).closed
     end = datetime.now(UTC) - timedelta(seconds=source.quiet)
@@ -114,7 +114,7 @@ async def _closed_between(client: Client, source: contract.ThreadsSource, begin:
         found = [
             _Listed(ThreadPlace(one.close_time, one.id, one.run_id), one.task_queue)
             async for one in client.list_workflows(_query(source, begin, end))
-            if one.close_time is not None and one.parent_id is None  # a case of a batch is no production
+            if one.close_time is not None and one.parent_id is None  # a case of a batch is not production
         ]
     except RPCError as error:
         raise InvalidRequest(f"the finished threads cannot be listed: {error.message}; start the server, or correct --where") from None
@@ -311,7 +311,7 @@ def _rows(connection: "Connection", source: contract.SqlSource, cursor: str | No
     _read_all_values(connection)
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET TRANSACTION READ ONLY"))
-    query = source.query.strip().rstrip(";").replace(":", r"\:")  # a colon is no parameter of ours
+    query = source.query.strip().rstrip(";").replace(":", r"\:")  # a colon does not name a parameter
     bounds = {"after": (">=", cursor), "until": ("<=", until)}
     given = {name: (sign, _watermark(place)) for name, (sign, place) in bounds.items() if place is not None}
     conditions = " AND ".join(f'"{source.watermark}" {sign} :{name}' for name, (sign, _) in given.items())

@@ -469,7 +469,7 @@ def definition_json(definition: MonitorDefinition) -> str:
 
 
 def place_of(run_sha256: str) -> float:
-    """Return the place of a run between 0 and 1, which its content alone decides."""
+    """Return the place of a run between 0 and 1, which only its content decides."""
     return int(run_sha256[:16], 16) / 2**64
 
 

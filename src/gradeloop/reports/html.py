@@ -1,4 +1,4 @@
-"""HTML documents of templates: styles and scripts inside, allowed by their hashes alone."""
+"""HTML documents of templates: styles and scripts inside, allowed only by their hashes."""
 
 import base64
 import hashlib
@@ -118,7 +118,7 @@ def _is_plain(tokens: "Sequence[Token]") -> bool:
 
 @cache
 def _parser() -> "MarkdownIt":
-    """Return the parser: HTML off, no pictures, addresses of the web and of mail alone, code highlighted by classes."""
+    """Return the parser: HTML off, no pictures, only addresses of the web and of mail, code highlighted by classes."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": _highlighted, "maxNesting": 12})
@@ -198,7 +198,7 @@ def document(template: str, *, title: str, scripts: Sequence[str] = (), live: Li
 
 
 def part(template: str, **context: object) -> str:
-    """Return what a template alone renders to."""
+    """Return a template rendered without a page around it."""
     return _environment().get_template(template).render({"live": None} | context)
 
 
@@ -232,7 +232,7 @@ MEGABYTE = 1_000_000
 
 
 def checked_page(path: Path | None, *, overwrite: bool = False, suffixes: Sequence[str] = (PAGE,)) -> None:
-    """Refuse an output path that is no page, cannot be written, or is a file of others, before anything is read."""
+    """Refuse an output path that is not a page, cannot be written, or is a file of others, before anything is read."""
     if path is not None:
         resolve_writable(path, suffixes, overwrite=overwrite)
 

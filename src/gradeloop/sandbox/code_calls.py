@@ -145,7 +145,7 @@ class CodeSandbox:
         return ended.value == 2  # noqa: PLR2004 - 1 + 1
 
     def _made(self, calls: Sequence[CodeCall], engine: Engine) -> list[CodeResult]:
-        """Make calls of one language; where a start is stopped, what is left has another, and a call that began it is to blame."""
+        """Make calls of one language; where a start is stopped, the rest get another, and the call that began it is to blame."""
         results: list[CodeResult] = []
         if engine == "monty":
             return [self._in_monty(call) for call in calls]

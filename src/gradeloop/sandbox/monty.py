@@ -55,7 +55,7 @@ class Monty:
     def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
         """Run a snippet as `Sandbox.run` says; it may use at most 10 seconds, and no more asleep."""
         if not isinstance(program, str) or files:
-            raise SandboxError("monty runs Python snippets alone, without files")
+            raise SandboxError("monty runs only Python snippets, without files")
         limits = limits or Limits(memory_bytes=MEMORY_BYTES)
         try:
             ended = call_in_process(run_snippet, {"code": program, "limits": asdict(limits)}, 2 * _seconds(limits) + VALUE_SECONDS)

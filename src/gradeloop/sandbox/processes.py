@@ -43,7 +43,7 @@ _READ_BYTES = 1024 * 1024
 
 
 class FunctionFailed(RuntimeError):
-    """A function in a process of its own has raised what is no ValueError."""
+    """A function in its own process raised an error other than ValueError."""
 
 
 class FunctionStopped(ValueError):

@@ -128,7 +128,7 @@ def run_suite(box: Sandbox, code: str, files: Mapping[str, str], *, module: str 
     """Run a suite, by file name, against the code of a module.
 
     Raises:
-        UnfitSuite: The suite is no Python, lacks a module, or fails before it imports the draft.
+        UnfitSuite: The suite is not Python, lacks a module, or fails before it imports the draft.
         SandboxError: The sandbox, or pytest in it, has failed.
     """
     _refuse_names(files, module)

@@ -307,7 +307,7 @@ def main() -> None:
         try:
             ast.parse(Path(name).read_bytes())
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            send("unfit", f"{name} is no Python: {error}"[:CHARACTERS])
+            send("unfit", f"{name} is not Python: {error}"[:CHARACTERS])
             os._exit(0)
     suite = SuitePlugin(request, send)
     # Without `--confcutdir`, which is the folder of `-c` then, pytest collects the parent folder, which is closed.

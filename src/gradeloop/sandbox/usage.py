@@ -220,7 +220,7 @@ class RunGroup:
             moved = pending.pop()
             (self.path / "cgroup.procs").write_text(str(moved))
             with contextlib.suppress(OSError):
-                for task in os.listdir(f"/proc/{moved}/task"):  # noqa: PTH208 - names alone
+                for task in os.listdir(f"/proc/{moved}/task"):  # noqa: PTH208 - only names
                     pending += map(int, Path(f"/proc/{moved}/task/{task}/children").read_text().split())
 
     def exceeded(self, limits: Limits) -> str:

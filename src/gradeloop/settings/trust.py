@@ -54,7 +54,7 @@ class ConfigFile:
     """Whether a flag or a variable names it, which is trust already; the current folder's file is not."""
 
     def read(self) -> dict[str, Any]:
-        """Read the file as TOML; raise InvalidRequest where it cannot be read, or is no TOML."""
+        """Read the file as TOML; raise InvalidRequest where it cannot be read, or is not TOML."""
         try:
             return tomllib.loads(self.path.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -164,7 +164,7 @@ def hold_verdicts(rows: Iterable[Rated], threshold: float | None, earlier: Itera
 
     Args:
         rows: The runs whose rate is asked for, with True and False for what passes and what fails. Of several labels most decide, and
-            where people are split they say nothing. Runs with a label measure the error, and are no part of the rate, unless all have one.
+            where people are split they say nothing. Runs with a label measure the error, and do not count in the rate, unless all have one.
         threshold: The least rate, 0 to 1; None to decide nothing.
         earlier: Further runs that have a label, and a verdict of the same judge.
     """

@@ -23,7 +23,7 @@ _PRIOR_PAIRS = 8
 """The pairs of blocks for which what is known at the scale before counts."""
 
 _MOST = 5
-"""The most weight of a scale's largest difference, as a multiple of the others': one step is no variance."""
+"""The most weight of a scale's largest difference, as a multiple of the others': one step does not show variance."""
 
 
 class Spread(Figures):

@@ -80,7 +80,7 @@ def flip_rate(values: Sequence[Hashable]) -> float | None:
 
 
 class Band(Figures):
-    """The verdicts that a judge may give alone: those at least this confident."""
+    """The verdicts that a judge may give without a person: those at least this confident."""
 
     threshold: float
     """The lowest confidence that decides; what is below it is unsure."""

@@ -67,7 +67,7 @@ class GroupCommit:
     SQLite has one writer at a time, and others sleep until it has ended; PostgreSQL waits for its disk at each commit. A work is reported
     once its transaction is committed. Where one fails, the transaction is taken back and all are done anew: those before it together, it
     alone, those after it together; a savepoint for each would cost more than the works themselves. Where the transaction fails as a
-    whole, each is tried alone, until two in a row fail as it did: then nobody waits for the others' tries, too. So a work may be done
+    whole, each is tried by itself, until two in a row fail as it did: then nobody waits for the others' tries, too. So a work may be done
     more than once, and must leave nothing behind besides its rows. A connection that stays silent is cut (`store/postgres.py`), so that
     the thread always comes back.
 
@@ -122,7 +122,7 @@ class GroupCommit:
             done: list[_Waiting[Any]] = []
             try:
                 self._do(lambda connection: _together(connection, group, done))  # noqa: B023 - done before the next turn
-            except Exception as error:  # noqa: BLE001 - whose it is shows when each is done alone
+            except Exception as error:  # noqa: BLE001 - whose it is shows when each runs by itself
                 if _is_away(error) or len(done) == len(group):
                     break
                 self._write(done)
@@ -179,7 +179,7 @@ class SetWork(Generic[T]):
     """Names of what it changes: of two works that share one, the second is done by statements behind those of the first."""
 
     def __call__(self, connection: "Connection") -> T:
-        """Do this work alone."""
+        """Do only this work."""
         return self.read(_do_works(connection, [self])[0])
 
 
@@ -398,7 +398,7 @@ class Store:
         return self._checked(execute)
 
     def rewrite(self) -> bool:
-        """Write a SQLite file anew without its free pages, and empty its log; return whether somebody's reading kept the log from that.
+        """Write a SQLite file anew without its free pages, and empty its log; return whether a reader kept the log from that.
 
         Raises:
             StoreUnavailable: Others keep the database busy.

@@ -31,7 +31,7 @@ class Fleet:
     """The live workers of a task queue that share a store, as one of them sees them; all times are the database's.
 
     Args:
-        store: The store that they share; without one the worker is alone.
+        store: The store that they share; without one the worker shares with nobody.
         queue: The task queue.
         slots: The number of calls that this worker makes at once.
     """

@@ -355,7 +355,7 @@ class AssertionList:
     def rubric(self, variables: Mapping[str, JsonValue], where: Location) -> Rubric:
         """Build a rubric with one criterion for every assertion, the variables filled in.
 
-        Without a threshold all must pass, but those of weight 0; with one the mean of the scores alone decides.
+        Without a threshold all must pass, but those of weight 0; with one only the mean of the scores decides.
 
         Raises:
             InvalidRequest: An assertion is not supported, is invalid, or names a variable that is not there.

@@ -130,7 +130,7 @@ def fill_prompt(
 ) -> CasePrompt:
     """Fill the variables into a prompt; a text becomes one message of the user.
 
-    A text that comes to nothing is refused, unless it `may_be_blank`, since the generator is called with the variables themselves.
+    An empty text is refused, unless it `may_be_blank`, since the generator is called with the variables themselves.
     """
     messages = prompt.messages or (SuiteMessage(role="user", content=prompt.text or ""),)
     if (

@@ -147,7 +147,7 @@ def _read_json(text: str, where: Location) -> JsonValue:
     try:
         return _restore(json.loads(marked), templates)
     except (ValueError, RecursionError):
-        raise InvalidRequest(f"{where}: the chat is no JSON with its variables filled in; {_CURE}") from None
+        raise InvalidRequest(f"{where}: the chat is not JSON with its variables filled in; {_CURE}") from None
 
 
 def _read_yaml(text: str, where: Location) -> JsonValue:

@@ -48,7 +48,7 @@ def read_code_file(value: str, scope: FileScope, where: Location) -> dict[str, J
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or "it is no UTF-8"
+        problem = getattr(error, "strerror", None) or "it is not UTF-8"
         raise InvalidRequest(f"{where}: the file {str(path)!r} cannot be read: {problem}; name another") from None
     if not text.strip():
         raise InvalidRequest(f"{where}: the file {str(path)!r} is empty; write the function into it")

@@ -65,7 +65,7 @@ def from_promptfoo(
     """Convert the assertions of a test into a rubric, its `vars` filled in.
 
     Every assertion is one criterion, however many lines its `value` has, answered as `{reason, pass, score}` in a call of its own, or
-    decided by a check. Without a threshold of the test all must pass, but those of weight 0; with one the mean of the scores alone decides.
+    decided by a check. Without a threshold of the test all must pass, but those of weight 0; with one only the mean of the scores decides.
 
     Args:
         value: A configuration, a test, a list of assertions, or an assertion.
@@ -357,7 +357,7 @@ def _fields(model: BaseModel) -> dict[str, Any]:
 
 
 def _prompt(named: NamedPrompt, at: int) -> Any:  # noqa: ANN401 - a text or a mapping
-    """Return a prompt as a person would write it: a text alone where its label is the one that it gets anyway."""
+    """Return a prompt as a person would write it: a bare text if its label is the default one."""
     fields = _fields(named.prompt)
     own = named.prompt.label or (named.label if named.label != f"p{at}" else None)
     if own is None and set(fields) == {"text"}:

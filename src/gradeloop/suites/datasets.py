@@ -157,7 +157,7 @@ def refuse_file(rubric: JsonValue, spot: Location) -> None:
 
 def _split_cells(row: DatasetRow) -> dict[str, JsonValue]:
     if odd := next((name for name in row.value if name.startswith("__")), None):
-        raise InvalidRequest(f"{row.spot}: the column {clip(odd)} is promptfoo's and read in a promptfooconfig.yaml alone; rename it")
+        raise InvalidRequest(f"{row.spot}: the column {clip(odd)} is promptfoo's and read only in a promptfooconfig.yaml; rename it")
     raw = {name: row.value[name] for name in SPECIAL if row.value.get(name) or (name == "output" and name in row.value)}
     if "threshold" in raw:
         raw["threshold"] = parse_number(str(raw["threshold"]), row.spot.at("threshold"))
@@ -217,7 +217,7 @@ def _without_nul(lines: Iterator[str], where: str) -> Iterator[str]:
 
 
 def encoding_error(path: Path, where: str) -> InvalidRequest:
-    """Return the error for a file that is no UTF-8, with the line and the byte."""
+    """Return the error for a file that is not UTF-8, with the line and the byte."""
     with path.open("rb") as file:
         start = file.read(2)
         if start in {b"\xff\xfe", b"\xfe\xff"}:
@@ -228,8 +228,8 @@ def encoding_error(path: Path, where: str) -> InvalidRequest:
                 line.decode()
             except UnicodeDecodeError as error:
                 byte = f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
-                return InvalidRequest(f"{where}, line {number}: {byte} is no UTF-8 (Latin-1 or Windows-1252?); save the file as UTF-8")
-    return InvalidRequest(f"{where}: it is no UTF-8 text; save it as UTF-8")
+                return InvalidRequest(f"{where}, line {number}: {byte} is not UTF-8 (Latin-1 or Windows-1252?); save the file as UTF-8")
+    return InvalidRequest(f"{where}: it is not UTF-8 text; save it as UTF-8")
 
 
 def _refuse_header(names: list[str], where: str) -> None:
@@ -320,7 +320,7 @@ def _row(text: str, where: str) -> dict[str, JsonValue]:
     if _skip(text, end) != len(text):
         raise InvalidRequest(f"{where}: {clip(text[end : end + 20])} follows the JSON; write one row a line")
     if not isinstance(row, dict):
-        raise InvalidRequest(f"{where}: {clip(text.strip())} is no JSON object; write the row's variables as one")
+        raise InvalidRequest(f"{where}: {clip(text.strip())} is not a JSON object; write the row's variables as one")
     for name in OUTPUTS:
         if row.get(name) is not None and not isinstance(row[name], str):
             row[name] = _as_written(text, name)

@@ -62,7 +62,7 @@ class Overrides:
 def overrides(
     prompts: Sequence[str] | None, providers: Sequence[str] | None, tests: str | None, variables: Sequence[str] | None
 ) -> Overrides:
-    """Return what the flags `--prompts`, `--providers`, `--tests` and `--var` give; raise InvalidRequest where a variable is no pair."""
+    """Return what the flags `--prompts`, `--providers`, `--tests` and `--var` give; raise InvalidRequest where a variable is not a pair."""
     if odd := next((pair for pair in variables or () if not all(pair.partition("=")[:2])), None):
         raise InvalidRequest(f"--var: {clip(odd)} is not a pair; write NAME=VALUE")
     return Overrides(tuple(prompts or ()), tuple(providers or ()), tests, dict(pair.split("=", 1) for pair in variables or ()))

@@ -51,7 +51,7 @@ def read_suite(
 def _read_value(path: Path, flags: SuiteFlags) -> tuple[dict[str, JsonValue], Location]:
     """Return a suite's value with its place; an empty one where only the flags make the suite."""
     if path.suffix not in _YAML_SUFFIXES:
-        raise InvalidRequest(f"the suite {str(path)!r} is no YAML file; name one that ends with {', '.join(_YAML_SUFFIXES)}")
+        raise InvalidRequest(f"the suite {str(path)!r} is not a YAML file; name one that ends with {', '.join(_YAML_SUFFIXES)}")
     if flags.overrides.makes_suite and not path.exists():
         return {}, Location("the flags")
     value, placed = read_placed(path, "the suite", aliases=True)

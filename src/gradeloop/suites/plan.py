@@ -155,7 +155,7 @@ class SuiteModels:
     """The default models of a suite, and the check that every model can be served, once each.
 
     Where `checks` is set nothing is going to run: no key is asked for. Cases name only the `queues` that the suite's own text names:
-    neither a row of a dataset nor a file of promptfoo's has an activity of somebody else's called. None has code without `allow_code`.
+    neither a row of a dataset nor a file of promptfoo's calls an activity that is not ours. None has code without `allow_code`.
     """
 
     def __init__(self, *, scripted: bool, checks: bool = False, allow_code: bool = False, queues: Iterable[str] = ()) -> None:

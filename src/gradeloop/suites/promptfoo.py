@@ -443,7 +443,7 @@ def _read_response(value: JsonValue, where: Location) -> tuple[tuple[str | int, 
     if is_code_file(value):
         code = parse_transform(value, "get_transform", where)
         if code.language != "javascript":
-            raise InvalidRequest(f"{where}: {clip(code.file)} is no JavaScript; write a function (json, text) of it")
+            raise InvalidRequest(f"{where}: {clip(code.file)} is not JavaScript; write a function (json, text) of it")
         function = f".{code.function}" if code.function else ""
         return (), code.model_copy(update={"code": f"{code.code}\n;{_AROUND_FILE.format(function)}", "function": ""})
     text = parse_transform(value, "get_transform", where).code.strip()

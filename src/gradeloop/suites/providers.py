@@ -302,7 +302,7 @@ def _refuse_endpoint(config: Mapping[str, JsonValue], ours: str, where: str) -> 
         config = {key: value for key, value in config.items() if key != "apiKeyEnvar"}
     if odd := next((key for key in config if key in _names()["of_endpoints"]["names"]), None):
         what = "a key" if "key" in odd.lower() else "how it is called"
-        raise InvalidRequest(f"{where}: config.{odd} says {what}, which the worker's settings alone may; {_endpoint_cure(ours)}")
+        raise InvalidRequest(f"{where}: config.{odd} says {what}, which only the worker's settings may; {_endpoint_cure(ours)}")
 
 
 def _endpoint_cure(ours: str) -> str:

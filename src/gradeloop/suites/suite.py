@@ -268,7 +268,7 @@ def is_file(value: JsonValue) -> bool:
 
 
 def read_text(path: Path, where: Location) -> str:
-    """Read a text file; raise InvalidRequest where the file does not exist, is no UTF-8, or is larger than a message."""
+    """Read a text file; raise InvalidRequest where the file does not exist, is not UTF-8, or is larger than a message."""
     try:
         with path.open("rb") as file:
             raw = file.read(MESSAGE_BYTES + 1)
@@ -277,7 +277,7 @@ def read_text(path: Path, where: Location) -> str:
     except OSError as error:
         raise InvalidRequest(f"{where}: the file {str(path)!r} cannot be read: {error.strerror}; name another") from None
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{where}: the file {str(path)!r} is no UTF-8 at byte {error.start + 1}; save it as UTF-8") from None
+        raise InvalidRequest(f"{where}: the file {str(path)!r} is not UTF-8 at byte {error.start + 1}; save it as UTF-8") from None
     raise InvalidRequest(f"{where}: the file {str(path)!r} has more than {MESSAGE_BYTES} bytes; shorten it")
 
 
@@ -359,7 +359,7 @@ def pdf_text(path: Path, where: Location) -> str:
     except OSError as error:
         raise InvalidRequest(f"{where}: the file {str(path)!r} cannot be read: {error.strerror or error}; name another") from None
     except Exception as error:  # noqa: BLE001 - whatever a broken file leads its reader to
-        raise InvalidRequest(f"{where}: the file {str(path)!r} is no PDF that can be read: {clip(str(error), 100)}; name another") from None
+        raise InvalidRequest(f"{where}: the file {str(path)!r} is not a readable PDF: {clip(str(error), 100)}; name another") from None
     if size > PDF_BYTES or len(pages) > PDF_PAGES:
         problem = f"has more than {PDF_BYTES} bytes or {PDF_PAGES} pages; save its text as a file, and name that"
         raise InvalidRequest(f"{where}: the file {str(path)!r} {problem}")

@@ -188,7 +188,7 @@ _EFFECTS: dict[Effect, str] = {
 
 
 def describe_group(group: FindingGroup) -> str:
-    """Return a group of findings as one line: the lines, how often, the problem, what stands for it, and what is left out."""
+    """Return a group of findings as one line: the lines, the count, the problem, its replacement, and the parts left out."""
     lines = ", ".join(map(str, group.lines[:5])) + (", …" if len(group.lines) > 5 else "")  # noqa: PLR2004 - enough to begin with
     place = f"line{'s' if len(group.lines) > 1 else ''} {lines}: " if group.lines else ""
     often = f" ({group.count} times)" if group.count > 1 else ""

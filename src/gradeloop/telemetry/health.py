@@ -184,7 +184,7 @@ class _HealthServer(ThreadingHTTPServer):
         super().__init__(address, _HealthHandler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Leave whoever hung up alone."""
+        """Send nothing to a client that hung up."""
 
 
 class _HealthHandler(BaseHTTPRequestHandler):

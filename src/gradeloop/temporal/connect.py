@@ -217,7 +217,7 @@ POLLED_SECONDS = 70
 DESCRIBE_TIMEOUT = timedelta(seconds=5)
 
 OF_A_SERVICE = frozenset({"GRADELOOP_HEALTH_ADDRESS", "GRADELOOP_METRICS_ADDRESS", "GRADELOOP_DEPLOYMENT", "GRADELOOP_BUILD_ID"})
-"""The variables of a worker that somebody deploys: addresses cannot be shared, and nobody makes a build current for the others."""
+"""Variables of a deployed worker: addresses cannot be shared, and nobody makes a build current for the others."""
 
 
 @dataclass(frozen=True)

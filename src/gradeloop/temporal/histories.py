@@ -161,14 +161,14 @@ async def runs_still(client: Client, run: WorkflowRun) -> bool:
 
 
 async def end_run(client: Client, run: WorkflowRun) -> None:
-    """Terminate a run that was open; one that has closed since is left alone. Raise ServerUnreachable where the server refuses."""
+    """Terminate a run that was open; one that has closed since stays as it is. Raise ServerUnreachable where the server refuses."""
     with _unless_gone(f"{run.workflow_id!r} cannot be terminated"):
         if run.is_open:
             await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).terminate("it is forgotten")
 
 
 async def delete_runs(client: Client, runs: Sequence[WorkflowRun]) -> None:
-    """Delete the histories of runs, and wait until they are gone; one that is gone already is left alone.
+    """Delete the histories of runs, and wait until they are gone; one that is gone already is skipped.
 
     The server deletes a history some 10 to 30 seconds after it was asked: all are asked for first.
 

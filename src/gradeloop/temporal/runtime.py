@@ -108,7 +108,7 @@ def otlp_endpoint(environ: Mapping[str, str], own: str, path: str) -> str | None
         path: What is added to the URL of all kinds, where it is sent by HTTP.
 
     Raises:
-        InvalidRequest: It is no URL.
+        InvalidRequest: It is not a URL.
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
@@ -152,7 +152,7 @@ def _start(environ: Mapping[str, str]) -> bool:
     if url is None or environ.get("OTEL_TRACES_EXPORTER", "otlp").strip() == "none":
         return False
     if otlp_protocol(environ) == _GRPC and not environ.get(OTLP_TRACES, "").strip():
-        logger.warning("traces go by http/protobuf alone; name an endpoint for them in %s, or set OTEL_TRACES_EXPORTER=none", OTLP_TRACES)
+        logger.warning("traces go only by http/protobuf; name an endpoint for them in %s, or set OTEL_TRACES_EXPORTER=none", OTLP_TRACES)
         return False
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -354,7 +354,7 @@ async def prepare(client: Client, seconds: float) -> str | None:
     try:
         async with asyncio.timeout(seconds):
             await _set_retention(client)
-            if await _add_search_attributes(client):  # the server's own flags reach a new database alone
+            if await _add_search_attributes(client):  # the server's own flags reach only a new database
                 return None
             return (await client.workflow_service.get_system_info(GetSystemInfoRequest())).server_version
     except (RPCError, TimeoutError):

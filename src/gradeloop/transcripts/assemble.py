@@ -147,7 +147,7 @@ _TEXT_KEYS = ("text", "content", "question", "query", "prompt", "input", "output
 def exchange(given: Json, answered: Json) -> list[RunMessage]:
     """Return the messages of a request and its reply, in whatever shape a trace keeps them; what is not a message is kept as its JSON.
 
-    Either may be JSON in a text, as exports write it. A text within them is what somebody said, whatever it looks like.
+    Either may be JSON in a text, as exports write it. A text within them was said, whatever it looks like.
     """
     return [*read_side(_unpacked(given), "user", "input"), *read_side(_unpacked(answered), "assistant", "output")]
 

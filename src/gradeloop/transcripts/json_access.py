@@ -96,7 +96,7 @@ def embedded_json(text: str) -> Json:
     A number that is not finite is a text, as it is written.
 
     Raises:
-        ValueError: It is no JSON, or nested too deeply.
+        ValueError: It is not JSON, or nested too deeply.
     """
     try:
         value = json.loads(text, parse_constant=str, parse_float=lambda number: float(number) if isfinite(float(number)) else number)
@@ -109,7 +109,7 @@ def embedded_json(text: str) -> Json:
 
 
 def json_within(value: Json) -> Json:
-    """Return what a text is as JSON, as `embedded_json` reads it; any other value, and a text that is no JSON, as it is."""
+    """Return what a text is as JSON, as `embedded_json` reads it; any other value, and a text that is not JSON, as it is."""
     try:
         return embedded_json(value) if isinstance(value, str) else value
     except ValueError:

@@ -1,4 +1,4 @@
-"""Mapping files: JSONPath that says where runs of any shape have their answers, messages and tools, and what is left out."""
+"""Mapping files: JSONPath to the answers, messages and tools of runs of any shape, and to parts that are left out."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def _parsed(text: object) -> object:
     try:
         return parse_path(text) if isinstance(text, str) else text
     except JSONPathError as error:
-        raise ValueError(f"{clip(str(text))} is no JSONPath: {error}; write it after RFC 9535: $.key, $.list[*]") from None
+        raise ValueError(f"{clip(str(text))} is not a JSONPath: {error}; write it after RFC 9535: $.key, $.list[*]") from None
 
 
 JsonPath = Annotated[JSONPathQuery, BeforeValidator(_parsed)]

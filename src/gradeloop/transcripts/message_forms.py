@@ -448,7 +448,7 @@ def is_autogen(value: Mapping[str, object]) -> bool:
 
 
 def _messages_of_autogen(value: dict[str, Json]) -> _Reshaped:
-    """Yield the messages with roles that one of AutoGen is: calls of tools, their results, a thought, or what somebody said."""
+    """Yield the messages with roles that one of AutoGen is: calls of tools, their results, a thought, or a text."""
     said: Json = value.get("content", value.get("result"))
     kind, source = value["type"], str(value["source"])
     summed_up = {f"{key}_summed_up": value[key] for key in ("tool_calls", "results") if key in value}  # which their own events say

@@ -114,7 +114,7 @@ def _plain_text(item: Json) -> str | None:
 
 
 def read_call(identifier: object, name: object, arguments: Json, at: int = 0) -> ToolCallPart:
-    """Return a tool call; arguments that are no JSON object are kept as written. Raise UnreadableMessage where it names no tool."""
+    """Return a tool call; arguments that are not a JSON object are kept as written. Raise UnreadableMessage where it names no tool."""
     if not isinstance(name, str) or not name:
         raise UnreadableMessage("a tool call names no tool; write its name")
     call = str(identifier or f"call_{at}")

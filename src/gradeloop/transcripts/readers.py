@@ -59,7 +59,7 @@ class Reading:
     answered: bool = False
     """Whether a run without an answer counts as one that cannot be read: for those who judge what is read."""
     mapping: Mapping | None = None
-    """The mapping file that says how files are read, or what is left out of them."""
+    """The mapping file for the files, with the parts to leave out."""
     formats: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """The number of values of each file that were taken for a format, and why."""
     left_out: list[str] = field(default_factory=list)
@@ -206,7 +206,7 @@ class _Reader:
             yield from self._rows(self._json_lines(chain([first], rows)))
 
     def _text_lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the lines that are not blank, with their numbers, one at a time; one that is no UTF-8 may be left out."""
+        """Yield the lines that are not blank, with their numbers, one at a time; one that is not UTF-8 may be left out."""
         with self._path.open("rb") as file:
             for number, raw in enumerate(file, 1):
                 try:
@@ -294,7 +294,7 @@ def _no_utf8(path: Path, line: int, error: UnicodeDecodeError) -> InvalidRequest
     packed = next((cure for begins, cure in _PACKED.items() if error.object.startswith(begins)), None)
     if line == 1 and packed:
         return InvalidRequest(f"{path} {packed}")
-    return InvalidRequest(f"{path}, line {line}: byte 0x{error.object[error.start]:02x} is no UTF-8; save the file as UTF-8")
+    return InvalidRequest(f"{path}, line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8; save the file as UTF-8")
 
 
 _PACKED = {
@@ -354,7 +354,7 @@ def _server_sent(text: str) -> list[JsonLine] | None:
 
 
 def _opens_only(line: str) -> bool:
-    """Return whether a line is the beginning of a value alone, as where JSON is written over several lines."""
+    """Return whether a line is only the beginning of a value, as in JSON over several lines."""
     return line.lstrip()[:1] in {"{", "["} and not _is_json(line)
 
 

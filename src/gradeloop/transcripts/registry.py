@@ -98,7 +98,7 @@ class Notes:
     on_account: Callable[[Account], None] | None = None
     """Called with the account of each record, before its runs."""
     mapping: Mapping | None = None
-    """The mapping file that says how values are read, or what is left out of them."""
+    """The mapping file for the values, with the parts to leave out."""
 
     def keep_account(self, value: Json, runs: Sequence[AgentRun], form: Format | None, apart: Collection[Place] = ()) -> None:
         """Take the account of a record, in a format or as the mapping reads it, as `account_of` does."""

@@ -51,7 +51,7 @@ async def live_page(site: Site, listening: socket.socket) -> AsyncIterator[str]:
 
 
 def _token_check(token: str) -> Callable[[str, str, Mapping[str, str]], None]:
-    """Return what refuses a request that changes something and is no JSON, or without the token of this process."""
+    """Return what refuses a request that changes something and is not JSON, or without the token of this process."""
 
     def admit(method: str, _path: str, headers: Mapping[str, str]) -> None:
         if method != "POST":

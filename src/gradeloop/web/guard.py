@@ -28,7 +28,7 @@ _PORTS = 65536
 
 
 def asked_port(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the port that the environment names; None where it names none. Raise InvalidRequest where it is no port."""
+    """Return the port that the environment names; None where it names none. Raise InvalidRequest where it is not a port."""
     named = environment.get(VARIABLE, "").strip()
     if not named:
         return None
@@ -129,7 +129,7 @@ class Guard:
     any_host: bool = False
     """Whether any name may address the server: another machine's, or a proxy's."""
     pages: bool = False
-    """Whether the server has pages, which call it from their own origin; otherwise it is for programs alone."""
+    """Whether the server has pages, which call it from their own origin; otherwise only programs use it."""
     origins: Collection[str] = ()
     """The origins of others whose pages may call."""
     methods: Collection[str] = ("GET", "POST")
@@ -238,7 +238,7 @@ def _is_followed_link(headers: Mapping[str, str]) -> bool:
 
 
 def _declared(headers: Mapping[str, str]) -> float:
-    """Return the length of the body as the headers give it; infinite where that is no number."""
+    """Return the length of the body as the headers give it; infinite where that is not a number."""
     length = headers.get("content-length", "0")
     return int(length) if length.isdecimal() and len(length) < 16 else float("inf")  # noqa: PLR2004 - far above any limit
 

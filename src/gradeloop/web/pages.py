@@ -296,7 +296,7 @@ def pasted_rubric(text: str) -> JsonValue:
     """Return a rubric that was pasted from a file: the text itself, or the object that its YAML or JSON describes.
 
     Raises:
-        InvalidRequest: It is no rubric; the message names line, column, field and cure.
+        InvalidRequest: It is not a rubric; the message names line, column, field and cure.
     """
     where = "the rubric"
     if not _STRUCTURED.search(text):
@@ -319,7 +319,7 @@ def _names_a_file(value: JsonValue) -> bool:
 
 
 async def read_body(request: Request) -> dict[str, JsonValue]:
-    """Return the object that a script sent; an empty body is an empty object. Raise InvalidRequest where it is no JSON object."""
+    """Return the object that a script sent; an empty body is an empty object. Raise InvalidRequest where it is not a JSON object."""
     try:
         body = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError):

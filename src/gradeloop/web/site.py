@@ -89,7 +89,7 @@ def with_wait(response: Response, waits: Sequence[CallWait]) -> Response:
 
 
 async def answer(request: Request, tag: str, html: Callable[[], Awaitable[str]]) -> Response:
-    """Answer with a document, or its changing part where that alone is asked for, unless it is shown already."""
+    """Answer with a document, or only its changing part if asked, unless it is shown already."""
     return unchanged(tag) if is_known(request, tag) else answer_page(request, await html(), tag)
 
 
@@ -107,7 +107,7 @@ def main_of(html: str) -> str:
 
 
 def refused(request: Request, error: Exception, token: str) -> Response:
-    """Answer with an error: as a page to somebody who opens one, and as JSON to a script."""
+    """Answer with an error: as a page to a browser, and as JSON to a script."""
     message, status = _message_and_status(error)
     if request.method == "GET" and status == HTTPStatus.BAD_REQUEST:
         status = HTTPStatus.NOT_FOUND  # all that can be wrong with a GET is the name of what it asks for

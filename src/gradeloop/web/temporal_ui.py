@@ -123,7 +123,7 @@ def codec_application(codec: PayloadCodec, token: str, origins: Sequence[str], p
         try:
             payloads = Parse(await request.body(), Payloads()).payloads
         except (ParseError, UnicodeDecodeError):
-            return _refused(HTTPStatus.BAD_REQUEST, 'the body is no JSON of payloads; send {"payloads": [{"metadata": {}, "data": ""}]}')
+            return _refused(HTTPStatus.BAD_REQUEST, 'the body is not JSON of payloads; send {"payloads": [{"metadata": {}, "data": ""}]}')
         try:
             converted = await (codec.encode if request.path_params["action"] == "encode" else codec.decode)(payloads)
         except PayloadUnreadable as error:

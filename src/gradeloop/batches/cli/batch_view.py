@@ -304,7 +304,7 @@ def _in_place(model: str | None) -> str:
 
 
 def _quote(quote: Quote) -> Iterator[Text]:
-    """Yield a quote, and for one that is nearly there, what the conversation and the quote alone say."""
+    """Yield a quote, and for one that is nearly there, what only the conversation and only the quote say."""
     found = {True: "found", False: "not found", None: ""}[quote.quote_verified]
     line = Text().append(f"    message {quote.record}: ", "dim").append(f"“{one_line(quote.quote)}”", "italic")
     yield line.append(f"  {found}".rstrip(), "dim")

@@ -37,7 +37,7 @@ def store_timeout() -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < math.inf:
-        raise InvalidRequest(f"{TIMEOUT_VARIABLE} is {clip(named)}, which is no number of seconds; set it to 600, or unset it")
+        raise InvalidRequest(f"{TIMEOUT_VARIABLE} is {clip(named)}, which is not a number of seconds; set it to 600, or unset it")
     return seconds
 
 
@@ -125,7 +125,7 @@ class BatchFollower:
             await done_beside(self._until_still(result), keep_worker_alive(task_queue, connection), self._count_running())
 
     async def _until_still(self, result: "asyncio.Task[BatchSummary]") -> None:
-        """Report results until the batch has ended, or waits for people alone."""
+        """Report results until the batch has ended, or waits only for people."""
         clock = asyncio.get_running_loop().time
         since = ended = clock()
         while not result.done():

@@ -395,7 +395,7 @@ def _print_next(work: _Judging, *, is_as_written: bool) -> None:
 
 
 async def _save(config: JudgeConfig, finished: Sequence[RunVerdict], registry: "JudgeRegistry") -> None:
-    """Store what the judge said, and what the escalation judge said of what it was unsure of, as judgements of their own.
+    """Store the judge's results, and the escalation judge's results on unsure ones, as separate judgements.
 
     Of the escalation judge's failures those are stored for which it was paid, so that a preview knows that they are only read.
     """
@@ -431,7 +431,7 @@ async def _print_measures(work: _Judging, labels: judgements.LabelSet | None, fi
 
 
 async def _named_runs(options: JudgeOptions, reader: GradingClient | None, reading: Reading, console: Console) -> list[AgentRun]:
-    """Load the runs that the command names; print what they were read as, and what is left out, which ends with 3 where it is too much.
+    """Load the command's runs; print their formats and the skipped ones. Exit with 3 if too many were skipped.
 
     Raises:
         Exit: More is left out than `--max-bad` allows.

@@ -44,7 +44,7 @@ def show(
 ) -> None:
     """Show what a judge sees of runs, and what it does not."""
     if not file.is_file():
-        raise InvalidRequest(f"{str(file)!r} is no file; name one of runs")
+        raise InvalidRequest(f"{str(file)!r} is not a file; name one of runs")
     reading = Reading(skip_bad=skip_bad, mapping=read_mapping(mapping))
     shown: list[tuple[AgentRun, Account]] = []
     for run in read_run_file(file, reading):  # all are read, so that what cannot be read is told

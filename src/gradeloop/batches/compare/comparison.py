@@ -39,7 +39,7 @@ class ComparisonGate(StrEnum):
 SCHEMA: Literal["gradeloop.diff/1"] = "gradeloop.diff/1"
 
 Outcome = Literal["regressed", "lost", "unsure", "improved", "gained", "decided", "added", "removed", "unjudged", "unasked", "same"]
-"""`lost`: a verdict in A, an error or nothing in B, which is no failure; `gained`: the reverse; `unjudged`: no verdict in either.
+"""`lost`: a verdict in A, an error or nothing in B, and no failure; `gained`: the reverse; `unjudged`: no verdict in either.
 
 `unsure`: a verdict in A, of which the judge is unsure in B; `decided`: the reverse; `unasked`: B ended once its answer was known.
 """
@@ -195,7 +195,7 @@ class Overall(Strict):
     """Cases whose pass rate is lower in B, within noise or not."""
     rose: int
     by_chance: float
-    """The p-value of McNemar's exact test, two-sided: how often chance alone is as uneven."""
+    """The p-value of McNemar's exact test, two-sided: how often chance is as uneven."""
 
 
 class Comparison(Strict):
@@ -414,7 +414,7 @@ def outcome_of(a: CaseSide | CriterionSide | None, b: CaseSide | CriterionSide |
 
     One run each is compared as it is: a pass that became a fail is a regression. Of several runs a lower rate may be noise, so a row is
     `regressed` only where the whole interval of the difference of the two rates lies below 0, `improved` where it lies above. Then
-    chance alone calls at most 4 % of unchanged cases regressed, with two runs on each side 6 %; as if the runs were independent.
+    chance calls at most 4 % of unchanged cases regressed, with two runs on each side 6 %; as if the runs were independent.
     """
     if a is None or b is None:
         return ("added" if a is None else "removed"), None

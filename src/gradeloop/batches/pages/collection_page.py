@@ -301,7 +301,7 @@ def labels_of(report: RunReport) -> tuple[tuple[str, str], ...]:
 
 
 def _is_short(value: JsonValue) -> bool:
-    """True for what may be a label: a number, true or false, or a word or two that are no sentence."""
+    """True for what may be a label: a number, true or false, or one or two words that do not make a sentence."""
     if not isinstance(value, str):
         return isinstance(value, bool | int)
     return len(value.split()) <= LABEL_WORDS and not value.endswith((".", "!", "?"))

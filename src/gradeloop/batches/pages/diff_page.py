@@ -49,7 +49,7 @@ class OutputPair:
     b: tuple[DraftPiece, ...]
     """The output in B, with what only B says as added; empty where there is none."""
     same: str | None = None
-    """The output where both are the same, so that the judgement alone changed."""
+    """The output if both are the same, so that only the judgement changed."""
     asked: str = ""
     """The question: the case's description and variables; empty where neither is known."""
 
@@ -94,7 +94,7 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: 
     best = "error" if found.overall is None else "passed"
     worst = next((colour for outcome, colour in ANSWERS.items() if found.counts.get(outcome)), best)
     if worst == "failed" and found.overall is not None and found.overall.by_chance >= wording.SIGNIFICANT:
-        worst = "unsure"  # chance alone may have done it
+        worst = "unsure"  # it may be chance
     left_out = {row.id for row in [row for row in found.cases if row.outcome == "same"][MOST_SAME:]}
     rows = [row for row in found.cases if row.id not in left_out]
     counts = {flag: sum(flag in _flags(row) for row in rows) for flag in FILTERS}

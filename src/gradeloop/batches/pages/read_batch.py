@@ -80,7 +80,7 @@ async def stored_batch_page(reader: BatchReader, name: str, open_threads: Thread
     """Return the page of a batch of the store, whose numbers and cases are of one moment.
 
     `name`: the batch's id, or `latest`.
-    `open_threads`: called where a case has a thread; without it, or where it fails, such cases show their last draft alone.
+    `open_threads`: called where a case has a thread; without it, or where it fails, such cases show only their last draft.
 
     Raises:
         InvalidRequest: There is no such batch.
@@ -266,7 +266,7 @@ def report_of_file(path: Path) -> BatchReport:
     """Return the report of a file of results; of a case that is there twice the last line counts.
 
     Raises:
-        InvalidRequest: It is no such file, or of another version; the message names the place.
+        InvalidRequest: It is not such a file, or of another version; the message names the place.
     """
     found = read_export(path, lambda result: result)
     summary = found.summary or _counted(path, found.cases)
@@ -330,7 +330,7 @@ VALUE_CHARACTERS = 2_000
 
 
 EMPTY_OUTPUT = "(an empty output)"
-"""The words in place of an output of blanks, which is no message."""
+"""Text in place of a blank output."""
 
 
 def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:

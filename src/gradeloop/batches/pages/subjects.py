@@ -149,7 +149,7 @@ def _is_file(name: str) -> bool:
 
 
 def _names_judge(path: Path) -> bool:
-    """True for a file that holds a judge rather than results: what is written by hand, or JSON with what a judge alone has."""
+    """True for a file with a judge rather than results: written by hand, or JSON with keys that only judges have."""
     if path.suffix.lower() != ".json":
         return path.suffix.lower() in {".yaml", ".yml", ".md", ".txt"}
     try:

@@ -56,7 +56,7 @@ app = typer.Typer(rich_markup_mode=None)
 DISAGREEMENTS = 20
 """The most disagreements on a terminal; `--json` has all of them."""
 
-RISK_HELP = "Say from which share of votes on the judge may decide alone, with at most this error."
+RISK_HELP = "Print the share of votes from which on the judge may decide without a person, with at most this error."
 
 CLUSTER_HELP = "Runs whose ids have the same first group of this regular expression are one cluster: '(.+?)(-[0-9]+)?$' for epochs."
 
@@ -122,7 +122,7 @@ def in_clusters(labels: LabelSet, pattern: str | None) -> LabelSet:
     """Return labels with the clusters of their runs by a pattern of ids; one that a label names itself stays.
 
     Raises:
-        InvalidRequest: The pattern is no regular expression with a group, or does not match an id.
+        InvalidRequest: The pattern is not a regular expression with a group, or does not match an id.
     """
     if pattern is None:
         return labels
@@ -217,9 +217,9 @@ def ceiling_line(ceiling: HumanCeiling) -> str:
 
 
 def band_line(band: Band | None, risk: float) -> str:
-    """Return from which share of votes on a judge may decide alone."""
+    """Return the share of votes from which on a judge may decide without a person."""
     if band is None:
-        return f"at a risk of {risk:.1%}: the judge may decide nothing alone, with these labels"
+        return f"at a risk of {risk:.1%}: with these labels the judge may decide nothing without a person"
     error = f"{band.error:.1%} of them wrong on {counted(band.labels, 'label')}, {band.bound:.1%} at most"
     return f"at a risk of {risk:.1%}: trust verdicts of {band.threshold:.0%} of the votes or more, {band.coverage:.1%} of all; {error}"
 
@@ -320,7 +320,7 @@ def parse_probes(names: Sequence[str]) -> tuple[ProbeName, ...]:
     """Return the probes of these names, once each, and the repetition they are held against; raise InvalidRequest for an unknown name."""
     known: dict[str, ProbeName] = {name: name for name in WHAT}
     if odd := next((name for name in names if name not in known), None):
-        raise InvalidRequest(f"--probe {clip(odd)} is no probe.{did_you_mean(odd, list(known))}")
+        raise InvalidRequest(f"--probe {clip(odd)} is not a probe.{did_you_mean(odd, list(known))}")
     asked = dict.fromkeys(known[name] for name in names)
     return tuple(asked | ({"repetition": None} if asked.keys() - {"self-preference"} else {}))
 
@@ -335,7 +335,7 @@ def parse_bounds(texts: Sequence[str]) -> dict[str, float]:
         try:
             bounds[name.strip()] = float(value)
         except ValueError:
-            raise InvalidRequest(f"--fail-under {clip(text)}: {clip(value)} is no number; write {name.strip()}=0.6") from None
+            raise InvalidRequest(f"--fail-under {clip(text)}: {clip(value)} is not a number; write {name.strip()}=0.6") from None
     return bounds
 
 

@@ -76,7 +76,7 @@ def table(columns: Iterable[Column], width: int | None = None) -> Table:
 
 
 def _widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], width: int) -> list[int | None]:
-    """Return the width of each column: of its longest cell, within its share; the column that fills the row gets what is left."""
+    """Return the width of each column: of its longest cell, within its share; the column that fills the row gets the rest."""
     sizes = [max(len(column.heading), *(cell.cell_len for cell in texts)) for column, texts in zip(columns, cells, strict=True)]
     for at, column in enumerate(columns):
         if column.share:

@@ -177,7 +177,7 @@ class CreateOptions:
 def create(options: CreateOptions) -> None:
     """Create a monitor, and start its schedule.
 
-    The same again changes nothing; another monitor of this name is refused.
+    Creating it again changes nothing; another monitor of this name is refused.
     """
     name, every = options.name, options.every
     chosen: dict[str, Any] = {
@@ -208,7 +208,7 @@ _UNATTENDED = (
 
 
 async def _create(chosen: dict[str, Any], options: CreateOptions, spec: WorkerSpec) -> tuple[bool, bool]:
-    """Return whether the monitor is new, and whether its ticks have a worker that somebody started, not one that ends when it is idle."""
+    """Return whether the monitor is new, and whether its ticks have a lasting worker, not one that ends when idle."""
     from gradeloop.judges.registry import JudgeRegistry
 
     store, outside = own_store(), own_outside_roots(options.allow_outside)
@@ -259,14 +259,14 @@ def _source(options: CreateOptions) -> dict[str, Any]:
     quiet = None if options.quiet is None else _quiet_seconds(options.quiet, kind)
     if bad := next((pair for pair in where if not pair.partition("=")[0] or "=" not in pair), None):
         example = "deployment.environment.name=production" if kind == "otlp" else "status=satisfied"
-        raise InvalidRequest(f"--where {clip(bad)} is no pair; write KEY=VALUE, such as {example}")
+        raise InvalidRequest(f"--where {clip(bad)} is not a pair; write KEY=VALUE, such as {example}")
     pairs = dict(pair.split("=", 1) for pair in where)
     flags = contract.SourceFlags(options.source, options.query, options.watermark, quiet, pairs)
     for row in contract.SOURCES:
         if (said := row.flag(flags)) is not None:
             return {"kind": row.name, **said}
     *others, last = (row.written for row in contract.SOURCES)
-    raise InvalidRequest(f"--source {clip(options.source)} is no source; write {', '.join(others)} or {last}")
+    raise InvalidRequest(f"--source {clip(options.source)} is not a source; write {', '.join(others)} or {last}")
 
 
 def _quiet_seconds(text: str, kind: str) -> float:
@@ -280,7 +280,7 @@ def _quiet_seconds(text: str, kind: str) -> float:
 def _seconds(text: str, flag: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     if found is None:
-        raise InvalidRequest(f"{flag} {clip(text)} is no time; write a number with s, m, h or d behind it, such as 10m")
+        raise InvalidRequest(f"{flag} {clip(text)} is not a time; write a number with s, m, h or d behind it, such as 10m")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -442,7 +442,7 @@ def backfill(
     """
     share = None if sample is None else _shares([sample]).get("sample")
     if sample is not None and not share:
-        raise InvalidRequest(f"--sample {clip(sample)} is no share of all runs; write 5% or 0.05")
+        raise InvalidRequest(f"--sample {clip(sample)} is not a share of all runs; write 5% or 0.05")
     found = asyncio.run(_backfill(name, since, share, preview=preview))
     show_lines(found.model_dump(mode="json"), list(_backfill_lines(name, found, preview=preview)), as_json=as_json)
 
@@ -544,7 +544,7 @@ def read_anchors(runs: Path, labels: Path | None, judge: CriteriaJudge | SchemaJ
         InvalidRequest: A file cannot be read, or a run has no label that passes or fails it.
     """
     if not runs.is_file():
-        raise InvalidRequest(f"--anchors {clip(str(runs))} is no file; name one with labelled runs")
+        raise InvalidRequest(f"--anchors {clip(str(runs))} is not a file; name one with labelled runs")
     found = read_run_file(runs)
     return anchors_of(judge, _by_metadata(runs, found) if labels is None else _by_labels(found, labels, judge, passes))
 

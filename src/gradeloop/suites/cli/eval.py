@@ -389,7 +389,7 @@ class EvalCommand:
             yield result.model_copy(update=waits) if thread in self._waiting else result
 
     def _print_status(self, message: str) -> None:
-        print(message, file=sys.stderr)  # noqa: T201 - stdout has the results alone
+        print(message, file=sys.stderr)  # noqa: T201 - stdout has only the results
 
 
 async def _served(config: ConfigFile | None, suite: Suite) -> tuple[Connection, str]:
@@ -423,7 +423,7 @@ def run_again_on_changes(options: EvalOptions, run: Callable[[], int]) -> int:
     changes = _changes({path.resolve().parent for path in files if path is not None})
     next(changes)  # the watch begins before the first run, so that no change is missed
     while _run(run) != STOPPED:
-        print("waiting for changes; Ctrl-C ends the watch", file=sys.stderr)  # noqa: T201 - stdout has the results alone
+        print("waiting for changes; Ctrl-C ends the watch", file=sys.stderr)  # noqa: T201 - stdout has only the results
         changed: set[Path] = set()
         while not changed:
             try:

@@ -41,7 +41,7 @@ NAME_CHARACTERS = 60
 """The most characters of a suite's name in a batch's id."""
 
 CHECK_HELP = "Say what of the files would be taken, and run nothing: exit 0 where all are taken whole, 1 in part, 2 where one is refused."
-SKIP_HELP = "Leave out what is not supported and run the rest; what is left out is not judged, and no such case passes."
+SKIP_HELP = "Leave out unsupported features and run the rest; they are not judged, and no such case passes."
 
 WIRE_NAMES = {"concurrency": "at_once"}
 """Names in a batch request that differ from the flag's."""
@@ -60,7 +60,7 @@ MOST_LABELS = 5_000
 
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
-TABLE_HELP = "Print the table of results, or the answer alone; by default a terminal gets it, and a pipe a line for each case."
+TABLE_HELP = "Print the table of results, or only the answer; by default a terminal gets it, and a pipe a line for each case."
 FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
 ENV_FILE = typer.Option("--env-file", "--env-path", metavar="FILE", help=ENV_FILE_HELP, is_eager=True, callback=load_env_files)

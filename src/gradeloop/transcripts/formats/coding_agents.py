@@ -117,7 +117,7 @@ def _is_of_the_program(kind: str, row: dict[str, Json]) -> bool:
 
 
 def _session_line(kind: str, row: dict[str, Json], *, alone: bool) -> Iterator[RunMessage]:
-    """Yield the messages of a line; a result that stands alone, as `--output-format json` prints it, is the answer."""
+    """Yield the messages of a line; a single result, as `--output-format json` prints it, is the answer."""
     if kind in {"user", "assistant"}:
         yield from _spoken_line(row)
     elif kind == "result":

@@ -54,7 +54,7 @@ def _streams_of(rows: Sequence[dict[str, Json]]) -> list[_Stream]:
         own = first_of(row, *_IDS) if str(row.get("type")) not in _EVENTS else None
         known = named.get(str(own)) if own is not None else None
         opens = str(row.get("type")) in _OPENING or (own is not None and known is None and bool(streams) and bool(streams[-1].id))
-        speaks = own is None and (row.get("candidates") or row.get("choices") or ("error" in row and "type" not in row))  # not usage alone
+        speaks = own is None and (row.get("candidates") or row.get("choices") or ("error" in row and "type" not in row))  # not only usage
         if known is None and (opens or not streams or (speaks and any(_finish_of(piece) for _, piece in streams[-1].pieces))):
             known = _Stream(str(own or ""))
             streams.append(known)

@@ -58,7 +58,7 @@ def _parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMes
 
 def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     listed = trace.get("observations")
-    embedded = [] if isinstance(listed, list) and all(isinstance(item, str) for item in listed) else listed  # else their ids alone
+    embedded = [] if isinstance(listed, list) and all(isinstance(item, str) for item in listed) else listed  # else only their ids
     rows = [{**row, "type": str(row.get("type")).upper()} for row in require_rows(embedded, "observations")]
     observations = sorted(rows, key=lambda row: str(first_of(row, "startTime", "start_time") or ""))
     histories: list[list[RunMessage]] = []
@@ -205,7 +205,7 @@ def _parse_mlflow(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessa
         )
 
 
-_AGENTS_CURE = "the SDK exports the ids of Responses alone; keep span_data.response and span_data.input of each span, or use its Chat model"
+_AGENTS_CURE = "the SDK exports only the ids of Responses; keep span_data.response and span_data.input of each span, or use its Chat model"
 
 
 def _is_agent(row: dict[str, Json]) -> bool:

@@ -1,6 +1,6 @@
 """Changes of a batch's counters that are only appended, which PostgreSQL adds to the batch whenever its row is written."""
 
-# ruff: noqa: S608 - put together from names of columns alone
+# ruff: noqa: S608 - made only of names of columns
 
 from alembic import op
 from sqlalchemy import Column, DateTime, Float, Integer, String, func
@@ -15,7 +15,7 @@ FRACTIONS = ("seconds", "cost_usd")
 
 # A trigger, since programs of the version before write the row, too: they add to its counters, and close the batch by them. It runs once
 # the row is locked, so that one transaction at a time takes rows away, and numbers follow each other in the order of the commits. What is
-# written by somebody who knows no `batch_changes` has the next number after those of the cases that are added with it.
+# written by a version that knows no `batch_changes` has the next number after those of the cases that are added with it.
 FOLD = f"""
 CREATE FUNCTION fold_batch_changes() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
