@@ -327,9 +327,9 @@ export interface CriteriaJudge {
   rubric: RubricInput;
   /** The grader, as a thread has it: model, system_prompt and tools, or a remote grader. */
   grader?: Grader | null;
-  /** Least share of votes, 0 to 1, by key; a verdict with fewer is unsure. By default every verdict decides. */
+  /** Least share of agreeing votes by key; a verdict with a smaller one is unsure. */
   abstain?: { [key: string]: number } | null;
-  /** Model that is asked if votes are unsure; by default a person decides. */
+  /** Model that is asked once about unsure verdicts. */
   escalate?: ModelSpecInput | null;
 }
 
@@ -791,11 +791,11 @@ export interface JudgeResult {
   run_sha256?: string | null;
   /** The batch that judged; None where a workflow of the judgement's own did. */
   batch_id?: string | null;
-  /** The keys on whose verdict fewer of the votes agree than the judge's `abstain` says: neither a pass nor a fail. */
+  /** The keys with fewer agreeing votes than `abstain` says: neither a pass nor a fail. */
   unsure?: string[];
-  /** The id of the unsure judgement that this one, by the model of the judge's `escalate`, stands for; None for any other. */
+  /** The id of the unsure judgement that this one replaces, by the model of `escalate`; None for any other. */
   escalated_from?: string | null;
-  /** Whether it passes by `gate`; None where that says nothing of it: for a `FAILURE`, for an unsure one, and without a gate. */
+  /** Whether it passes by `gate`; None for a `FAILURE`, for an unsure one, and without a gate. */
   passed?: boolean | null;
   /** The rule that the command had; None without one, and in the workflow's own results. */
   gate?: PassGate | null;
@@ -1299,39 +1299,39 @@ export interface SchemaJudge {
   version?: number;
   /** Name of the judge, for people. */
   name?: string | null;
-  /** The rubric in words: the decision, and its rules. */
+  /** Question of the judge, and how it decides. */
   rubric_text: string;
-  /** JSON Schema of the answer, an object; by default `label` (`match`, `no match`) and `explanation`. */
+  /** Shape of the answer; by default a label `match` or `no match`, and an explanation with citations. */
   output_schema?: { [key: string]: JsonValue };
-  /** The messages that are sent; by default one that gradeloop brings. */
+  /** Messages with `{agent_run}`, `{rubric}`, `{output_schema}` and the tag; literal braces are doubled; one of gradeloop by default. */
   prompt_templates?: PromptTemplate[] | null;
-  /** The model that judges; by default the first of a table for which the worker has a key. */
+  /** The model that judges; the worker's default grader if it is absent. */
   judge_model?: ModelSpecInput | null;
-  /** Several models that judge side by side, each with `n_rollouts_per_input` rollouts, instead of one `judge_model`. */
+  /** Several models instead of one `judge_model`, each with `n_rollouts_per_input` rollouts. */
   panel?: ModelSpecInput[] | null;
-  /** `XML_KEY` reads the answer between tags; `CONSTRAINED_DECODING` has the provider enforce the schema. */
+  /** Form of the answer: between tags, or as the provider enforces it. */
   output_parsing_mode?: "XML_KEY" | "CONSTRAINED_DECODING";
-  /** Name of the tag around the answer, for `XML_KEY`. */
+  /** Name of the tags around the answer. */
   response_xml_key?: string;
-  /** The format of the answer between the tags; Docent's newer rubrics say yaml. */
+  /** The format of the answer between the tags. */
   output_format?: "json" | "yaml";
-  /** Number of answers to each run; their majority is the result. */
+  /** Number of answers to the same question. */
   n_rollouts_per_input?: number;
-  /** Number of rollouts that must have a valid answer for a result; by default more than half of them. */
+  /** Number of rollouts that must have a valid answer; by default more than half of them. */
   quorum?: number | null;
-  /** `majority` counts the answers; with `multi-reflect`, as many reflections on the answers decide. */
+  /** Decision by the rollouts' majority, or by as many reflections on their answers. */
   judge_variant?: "majority" | "multi-reflect";
   /** Always one turn. */
   rollout_type?: "single_turn";
   /** Treatment of an answer with an unverified citation: `flag` keeps it, `fail` makes it invalid. */
   bad_citations?: "flag" | "fail";
-  /** Whether an answer is invalid in which a text with `citations: true` has no verified citation. */
+  /** Whether every text with `citations: true` needs a verified citation. */
   require_citations?: boolean;
   /** Whether the judge sees the run's metadata, which may hold the expected answer. */
   show_metadata?: boolean;
-  /** Least share of votes, 0 to 1, by key; a verdict with fewer is unsure. By default every verdict decides. */
+  /** Least share of agreeing votes by key; a verdict with a smaller one is unsure. */
   abstain?: { [key: string]: number } | null;
-  /** Model that is asked if votes are unsure; by default a person decides. */
+  /** Model that is asked once about unsure verdicts. */
   escalate?: ModelSpecInput | null;
   /** The values that an output must have to pass, by key; by default nothing says what passes. */
   pass_if?: { [key: string]: boolean | number | string } | null;
