@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from deploy.site.declare_contract import definitions, plain_name
+from deploy.site.declare_contract import SENTENCES, definitions, plain_name
 from gradeloop.cli.schemas import json_schemas, models
 from gradeloop.contract.model_spec import PROVIDERS
 from gradeloop.settings.endpoints import NamedEndpoint, presets_by_name
@@ -77,9 +77,10 @@ def contract_reference() -> str:
 def _settings(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the worker's settings: the keys of its file, and the types inside them that the contract does not have."""
     schema = json_schemas("Settings")
-    for field in schema["properties"].values():
+    for key, field in schema["properties"].items():
         if "$ref" in field:
             del field["default"]  # the defaults of the type that it names
+            field.setdefault("description", SENTENCES["Settings"].get(key, ""))
     inner = {name: one for name, one in schema["$defs"].items() if name not in found and name != "JsonValue"}
     yield _section("Settings", {"Settings": schema | {"description": SETTINGS}}, sent=True)
     yield from (_section(name, inner, sent=True) for name in sorted(inner))
