@@ -34,6 +34,9 @@ ROLLING = "the thread goes on in a new run of its workflow; send the same update
 OWED_SECONDS = 600.0
 """Seconds in which a turn without a key that is sent again is recognised by its content."""
 
+NEWEST = "begin with the newest rubric"
+"""The patch since which a rubric that waits in a checkpoint is in force before that of the start, as where a turn is interrupted."""
+
 SPARED = "spare a turn that is asked for again"
 """The patch since which a queued turn that an interrupt would drop is served where its key is sent again before the run has stopped."""
 
@@ -86,6 +89,8 @@ def _restored(request: ThreadRequest, checkpoint: dict[str, Any]) -> Thread:
         return thread
     if thread.status == "running":
         thread.status = "interrupted"
+        if thread.supplied is not None and workflow.patched(NEWEST):
+            take_supplied(thread)
         record_outcome(thread)
     elif thread.status == "waiting":
         thread.record_event("waiting")

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.races.places import APPROVED, KINDS, PLAIN
-from tests.races.race import Race
+from tests.races.race import FIRST_TURN, Race
 
 
 @pytest.mark.parametrize("answer", ["approve", "deny"])
@@ -41,6 +41,20 @@ def test_a_queued_turn_that_is_asked_for_again_while_the_run_is_being_stopped_is
 
     for kinds in (("invoke",), ("invoke, the same key",), stop, ("invoke, the same key",)):
         race.task(*(event for kind in kinds for event in KINDS[kind](race)))
+
+    race.finish()
+    race.schedule.evict()
+
+
+def test_the_rubric_of_a_start_counts_also_where_it_is_in_force_and_was_to_be_cleared() -> None:
+    race = Race(PLAIN)
+    race.task(FIRST_TURN)
+    race.restart()
+    for _ in range(5):
+        race.step()
+
+    race.task(*KINDS["a cleared rubric"](race))
+    race.restart(rubric="first")
 
     race.finish()
     race.schedule.evict()

@@ -341,6 +341,13 @@ def left_in_the_checks() -> dict[str, Any]:
     return {key: argument[key] for key in ("generator", "grader")} | {"checkpoint": checkpoint}
 
 
+def cleared_in_the_checks() -> dict[str, Any]:
+    """Return a request with the checkpoint of a thread whose rubric was to be cleared, and with that rubric again."""
+    argument = left_in_the_checks()
+    argument["checkpoint"]["thread"] |= {"supplied": {"criteria": []}, "status": "running", "reason": None}
+    return argument | {"rubric": WITH_CHECK}
+
+
 def forked(**changed: Any) -> dict[str, Any]:
     """Return a request with the checkpoint of the first iteration of a thread, whose draft got feedback."""
     argument = left_in_the_checks()
@@ -477,6 +484,7 @@ STORIES = {
         looked_up_elsewhere,
     ),
     "resumed_in_the_checks": Story(left_in_the_checks(), (grade(0, row("k1")),), "satisfied", resumed),
+    "begun_by_the_newest_rubric": Story(cleared_in_the_checks(), (grade(0, row("k1")) | {"run": 1},), "satisfied", resumed),
     "dismissed": Story(request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH)), CANCELLED, dismissed),
     "supplied_while_idle": Story(
         request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", supplied_while_idle
