@@ -48,6 +48,8 @@ class Waiter:
     turn: Turn
     patient: bool = False
     """Whether the caller waits on while a person is waited for."""
+    joined: bool = False
+    """Whether the caller resumes, and came to a turn that does so: it has no outcome of before."""
 
 
 @dataclass
@@ -230,7 +232,7 @@ class Model:
         if self.status == "interrupted" or (self.stopping in ("person", "cancel") and not waiting):
             self._submit(update, Turn([f"resume/{update}"], resumes=True))
         elif self.stopping in ("person", "cancel") and (waiting[0].resumes or not waiting[0].text):
-            self._waiters.append(Waiter(update, waiting[0]))
+            self._waiters.append(Waiter(update, waiting[0], joined=True))
         elif self.status == "running" and self.stopping not in ("person", "cancel") and self.turn is not None and self.turn.resumed:
             self._waiters.append(Waiter(update, self.turn))
         else:
@@ -377,6 +379,7 @@ class Model:
         self.queue = [turn for turn in self.queue if turn not in turns]
         for turn in turns:
             known = next((self._outcomes[key] for key in turn.keys if key in self._outcomes), Outcome("interrupted", reason="person"))
+            self._answer(partial(_joined, turn), Outcome("interrupted", reason="person"))
             self._answer(partial(_waits_for, turn), known)
 
     # -- Turns
@@ -530,3 +533,7 @@ class Model:
 
 def _waits_for(turn: Turn, waiter: Waiter) -> bool:
     return waiter.turn is turn
+
+
+def _joined(turn: Turn, waiter: Waiter) -> bool:
+    return waiter.turn is turn and waiter.joined
