@@ -23,7 +23,7 @@ from typing import Any, get_args
 import pytest
 import typer
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 from activities.notify import NotifyActivities
 from activities.providers.scripted import Script
@@ -44,9 +44,9 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import RunMessage
-from gradeloop.files.yaml import Location, read_yaml
+from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, call_groups, result_of, score_of
-from gradeloop.grading.templates import fill, fill_text
+from gradeloop.grading.templates import fill
 from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, parse_judge
 from gradeloop.judges.judgements import Label
@@ -57,7 +57,6 @@ from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import NotifySettings, SandboxSettings, WorkerSettings, load_settings
 from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.stats.intervals import Estimate
-from gradeloop.suites.chats import read_chat
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
 from gradeloop.transcripts.mapping import Mapping
@@ -395,12 +394,6 @@ def criteria_of(rubric: object) -> list[str | None]:
     return [criterion.text for criterion in Rubric.model_validate(rubric).criteria]
 
 
-def is_a_chat_of_a_loop(block: Block) -> None:
-    said: dict[str, JsonValue] = {"_conversation": [{"input": 'say "a"', "output": "a"}], "question": "b"}
-    chat = read_chat(fill_text(block.text, said, block.page), Location(block.page), filled=True) or []
-    assert [message["content"] for message in chat if isinstance(message, dict)] == ['say "a"', "a", "b"]
-
-
 def is_suite(block: Block) -> None:
     """Require that a suite is read, with its cases."""
     assert list(read_suite(in_file(block, "suite.yaml"), SuiteFlags(check=True)).cases())
@@ -645,7 +638,6 @@ RULES = (
     Rule("docs/models.md", "toml providers", shows(lambda block: set(settings_of(block).providers), {"house", "azure-eu", "anthropic"})),
     Rule("docs/remote.md", "json Generator", is_the_model_that_it_names, "generator"),
     Rule("docs/remote.md", "json *", is_the_model_that_it_names),
-    Rule("docs/suites.md", "json", is_a_chat_of_a_loop),
     Rule("docs/suites.md", "yaml", is_value),  # read by tests/suites/test_suites.py
     Rule("docs/testing.md", "ini settings", is_value, "pytest"),
     Rule("docs/testing.md", "python fixture", is_python),  # run by tests/test_pytest_plugin.py
