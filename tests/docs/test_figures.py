@@ -137,9 +137,7 @@ LIMITS = {
         "what a judge is shown of it": f"{TRANSCRIPT_BUDGET:,} characters",
         "a `rubric_text`, an `output_schema`": f"{rubric.RUBRIC_BYTES // KIB} KiB each",
         "all `prompt_templates`": f"{judge_contract.TEMPLATE_CHARACTERS:,} characters",
-        "rollouts": f"{judge_contract.MAX_ROLLOUTS}",
         "an answer, as JSON": f"{answers.ANSWER_BYTES // KIB} KiB",
-        "turns to repair an answer": f"{REPAIRS}",
     },
 }
 
