@@ -168,7 +168,7 @@ SENTENCES = {
         f"gives its calls {WorkerSettings().drain_seconds:.0f} seconds",
     ),
     BATCHES: (
-        f"{grading_batch.SHARE:.0%}".replace("%", " %"),
+        f"{grading_batch.SHARE:.0%}",
         f"when more than half of the finished cases are errors, counted from the {reader.ERROR_RATE_FROM}th on",
         f"the priority {batch_contract.BATCH_PRIORITY.level}, behind those of threads (3)",
         f"with `{grading_batch.SHARD_LOST}` where a shard is lost {['', '', '', 'three', 'four'][grading_batch.LOST + 1]} times",
