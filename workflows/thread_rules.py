@@ -62,7 +62,9 @@ def begin_thread(request: ThreadRequest) -> Thread:
         enqueue(thread, _invocation(turn, key))
         return thread
     rubric = _fill(thread, request.rubric, request.vars)
-    if rubric is not None and not same_rubric(rubric, thread.rubric):
+    if rubric is None:
+        return thread
+    if not same_rubric(rubric, thread.rubric) or (thread.supplied is not None and workflow.patched(NEWEST)):
         _have_take_over(thread, rubric)
     return thread
 
@@ -319,6 +321,8 @@ def enqueue(thread: Thread, turn: Invocation) -> None:
 
 def _spare(thread: Thread, turn: Invocation) -> None:
     """Have a turn that the stop in progress would drop be served after it, since its caller asks again."""
+    if turn.resumes and any(queued.messages for queued in thread.queue[thread.dropping :]):
+        return  # another turn goes on with the run
     if any(dropped is turn for dropped in thread.queue[: thread.dropping]) and workflow.patched(SPARED):
         thread.queue = [*(other for other in thread.queue if other is not turn), turn]
         thread.dropping -= 1

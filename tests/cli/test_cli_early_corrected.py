@@ -86,10 +86,10 @@ def test_all_is_asked_where_labels_correct_the_rate_of_repeated_cases(gradeloop:
 def test_all_is_asked_where_the_labels_do_not_fit_into_the_request_of_a_batch(gradeloop: CommandLine) -> None:
     with (gradeloop.folder / "labels.jsonl").open("a") as labels:
         labels.writelines(
-            f'\n{{"agent_run_id": "other-{at}", "label_value": {{"status": "passed"}}, "output": "x"}}' for at in range(5_000)
+            f'\n{{"agent_run_id": "other-{at}", "label_value": {{"status": "passed"}}, "output": "x"}}' for at in range(9_000)
         )
 
     done = ran(gradeloop, "--pass-rate", "0.4", "--until", "decided")
 
-    assert "all cases are asked, since the labels are more than 5,000" in done.out
+    assert "all cases are asked, since the labels take more than 1 MB" in done.out
     assert "corrected" in done.out

@@ -161,3 +161,21 @@ def test_a_fork_is_compared_with_its_thread_draft_by_draft(commands: CommandLine
     assert "draft 2" in page.read_text()
     assert (unknown.code, batch.code) == (2, 2)
     assert "there is no batch" in unknown.err
+    assert "No thread has that name either." in unknown.err
+
+
+def test_what_cannot_be_compared_with_a_thread_says_so(commands: CommandLine) -> None:
+    graded = commands.task("graded", [draft(0), grade(0)], thread="grp/graded")
+    bare = commands.task("bare", [draft(0)], thread="bare-1", rubric=None)
+    assert (commands("run", graded).code, commands("run", bare).code) == (0, 0)
+    suite = {"prompts": ["hi"], "providers": ["echo"], "tests": [{"id": "a", "assert": [{"type": "contains", "value": "hi"}]}]}
+    (commands.folder / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    assert commands("eval").code == 0
+
+    same, ungraded, mixed = (commands("diff", "grp/graded", other) for other in ("grp/graded", "bare-1", "latest"))
+    baseline = commands("eval", "--baseline", "grp/graded")
+
+    assert (same.code, "1 same of 1 case" in same.out) == (0, True), same.err
+    assert (ungraded.code, "bare-1 has no graded draft in its last turn" in ungraded.err) == (2, True), ungraded.err
+    assert (mixed.code, "one is a thread and the other a batch" in mixed.err) == (2, True), mixed.err
+    assert baseline.code == 2

@@ -192,7 +192,8 @@ class Model:
         key, turn = event.key, self.turn
         queued = next((one for one in self.queue if key in one.keys), None)
         if queued is not None:
-            if queued.doomed:  # it is asked for again, and served after the stop
+            taken = queued.resumes and any(one.text for one in self._served_after_stop)  # another turn goes on with the run
+            if queued.doomed and not taken:  # it is asked for again, and served after the stop
                 queued.doomed = False
                 self.queue = [*(one for one in self.queue if one is not queued), queued]
             self._waiters.append(Waiter(event.update, queued))

@@ -46,6 +46,18 @@ def test_a_queued_turn_that_is_asked_for_again_while_the_run_is_being_stopped_is
     race.schedule.evict()
 
 
+@pytest.mark.parametrize("more", [(), ("invoke, the same key",), ("resume",)])
+def test_who_asks_again_never_gets_the_answer_to_another_message(more: tuple[str, ...]) -> None:
+    race = Race(PLAIN)
+    race.task(FIRST_TURN)
+
+    for kind in ("interrupt", "invoke, the same key", "interrupt", "invoke", "invoke, the same key", *more):
+        race.task(*KINDS[kind](race))
+
+    race.finish()
+    race.schedule.evict()
+
+
 def test_the_rubric_of_a_start_counts_also_where_it_is_in_force_and_was_to_be_cleared() -> None:
     race = Race(PLAIN)
     race.task(FIRST_TURN)

@@ -47,7 +47,7 @@ class ReadBatch(Generic[Kept]):
 
 
 def read_batch(named: str, reader: Callable[[], BatchReader], keep: Callable[[CaseResult], Kept]) -> ReadBatch[Kept]:
-    """Read a batch by its id, as `latest` or `latest~N`, the Nth before the newest, or from a file; else the drafts of a thread.
+    """Read a batch by its id, as `latest` or `latest~N`, the Nth before the newest, or from a file.
 
     A name with a slash or with a file's suffix is a file: ids have no slash.
 
@@ -66,16 +66,8 @@ def read_batch(named: str, reader: Callable[[], BatchReader], keep: Callable[[Ca
         hint = "write its results to a .json or .jsonl file: gradeloop batches export BATCH -o results.json"
         raise InvalidRequest(f"{clip(named)}: a {suffix} file has no results by criterion; {hint}")
     batches = reader()
-    try:
-        with batches.snapshot(asyncio.run(_batch_id(named, batches))) as found:
-            return ReadBatch(found.summary.batch_id, [keep(result) for result in found.results()], found.summary)
-    except InvalidRequest:
-        from gradeloop.batches.compare.graded_drafts import read_drafts
-
-        drafts = None if _LATEST.fullmatch(named) else asyncio.run(read_drafts(named))
-        if drafts is None:
-            raise
-        return ReadBatch(named, [keep(draft) for draft in drafts[0]], thread=drafts[1])
+    with batches.snapshot(asyncio.run(_batch_id(named, batches))) as found:
+        return ReadBatch(found.summary.batch_id, [keep(result) for result in found.results()], found.summary)
 
 
 def is_batch_file(named: str) -> bool:

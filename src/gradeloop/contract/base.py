@@ -29,7 +29,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema, to_json
 
 from gradeloop.errors import MISTAKES, InvalidRequest
-from gradeloop.text import clip, did_you_mean, parse_share
+from gradeloop.text import clip, did_you_mean, parse_share, shortened
 
 FieldT = TypeVar("FieldT")
 
@@ -216,7 +216,7 @@ def refuse_other_than_numbers(**numbers: object) -> None:
     """Raise InvalidRequest where an argument of a query is not a whole number."""
     for name, value in numbers.items():
         if type(value) is not int:
-            raise InvalidRequest(f"{name} is {clip(json.dumps(value))}, not a whole number")
+            raise InvalidRequest(f"{name} is {shortened(json.dumps(value), 60)}, not a whole number")
 
 
 def page_of(items: Sequence[Any], after: int, limit: int, *, first: int = 0) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from gradeloop.batches.cli.results_table import column_lines, result_lines
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.column_table import ColumnTable
 from gradeloop.batches.compare import comparison, wording
+from gradeloop.batches.compare.graded_drafts import read_compared
 from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import JsonFile, Outputs
@@ -190,8 +191,8 @@ def diff(
 
 
 def compare_named(a: str, b: str) -> comparison.Comparison:
-    """Compare two batches, named by id, as `latest~N`, or by file."""
-    return comparison.compare_batches(comparison.load_batch(a, _reader), comparison.load_batch(b, _reader))
+    """Compare two batches, named by id, as `latest~N`, or by file; or two threads."""
+    return comparison.compare_batches(*(read_compared(name, _reader, comparison.compared_case) for name in (a, b)))
 
 
 def pairs_of(found: comparison.Comparison, a: str, b: str) -> list[OutputPair]:

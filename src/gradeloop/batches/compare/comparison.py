@@ -14,7 +14,7 @@ from gradeloop.batches.answer import NOT_ASKED, unsure_reason
 from gradeloop.batches.contract import BatchStatus, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.exports import ReadBatch, read_batch
 from gradeloop.batches.reader import BatchReader
-from gradeloop.contract.base import Strict
+from gradeloop.contract.base import OmitEmpty, Strict
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
 from gradeloop.stats.intervals import Interval, difference, mcnemar, mean, paired_difference, wilson
@@ -74,6 +74,7 @@ class BatchFacts(Strict):
     """The batch or the file, as the user named it."""
     batch_id: str | None = None
     """None for a `.jsonl` file, which has only cases, and for a thread, whose drafts are the cases."""
+    thread_id: OmitEmpty[str | None] = None
     suite: str | None = None
     created: str | None = None
     """ISO 8601, UTC."""
@@ -326,7 +327,7 @@ ASKED_CHARACTERS = 400
 
 
 def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchReader]) -> dict[str, ShownCase]:
-    """Return the outputs of some cases of a batch that `load_batch` reads, by the cases' ids; of a repeated case, that of its first run."""
+    """Return the outputs of some cases of what `diff` reads, by the cases' ids; of a repeated case, that of its first run."""
     found: dict[str, ShownCase] = {}
 
     def keep(result: CaseResult) -> None:
@@ -334,7 +335,9 @@ def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchRea
         if name in ids and result.output is not None:
             found.setdefault(name, ShownCase(shortened(result.output, OUTPUT_CHARACTERS), _asked(result)))
 
-    read_batch(named, reader, keep)
+    from gradeloop.batches.compare.graded_drafts import read_compared  # with the client, which no other comparison needs
+
+    read_compared(named, reader, keep)
     return found
 
 
@@ -498,6 +501,7 @@ def _facts(batch: BatchSource, runs: Iterable[Sequence[ComparedCase]]) -> BatchF
     return BatchFacts(
         source=batch.source,
         batch_id=known and known.batch_id,
+        thread_id=batch.source if batch.thread is not None else None,
         suite=known and known.name,
         created=known and known.created,
         status=known and known.status,
@@ -583,7 +587,10 @@ def refuse_unrelated(a: BatchSource, b: BatchSource, ids_a: Sequence[str], ids_b
     """Raise InvalidRequest where no case is in both batches; the ids are those without the numbers of repetitions."""
     for batch, ids in ((a, ids_a), (b, ids_b)):
         if not ids:
-            raise InvalidRequest(f"{batch.source} has no cases; there is nothing to compare")
+            nothing = "no graded draft in its last turn" if batch.thread is not None else "no cases"
+            raise InvalidRequest(f"{batch.source} has {nothing}; there is nothing to compare")
+    if (a.thread is None) != (b.thread is None):
+        raise InvalidRequest(f"of {a.source} and {b.source} one is a thread and the other a batch; compare two of a kind")
     if not set(ids_a) & set(ids_b):
         examples = f"{a.source} has {clip(ids_a[0])}, {b.source} has {clip(ids_b[0])}"
         raise InvalidRequest(f"the two batches have no case in common: {examples}; {_probable_reason(a, b, ids_a, ids_b)}")

@@ -1,36 +1,65 @@
-"""Threads that are compared as batches are: each draft of the last turn is a case."""
+"""Threads that are compared as batches are: each graded draft of the last turn is a case."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from gradeloop.batches.contract import CaseResult, CaseStatus
+from gradeloop.batches.exports import Kept, ReadBatch, is_batch_file, read_batch
+from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import open_thread
 from gradeloop.contract.evaluation import Evaluation, EvaluationResult, VerdictResult
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.errors import ServerUnreachable, ThreadNotFound
+from gradeloop.errors import InvalidRequest, ThreadNotFound
 from gradeloop.reports.read_thread import read_thread_record
+from gradeloop.settings.paths import state_folder
+from gradeloop.settings.worker import is_embedded
+from gradeloop.temporal.server import running_server
 
 _STATUSES: dict[EvaluationResult | VerdictResult, CaseStatus] = {"satisfied": "passed", "needs_revision": "failed"}
 """The results that are verdicts; the others are errors."""
 
 
-async def read_drafts(thread_id: str) -> tuple[list[CaseResult], Usage] | None:
-    """Return the graded drafts of a thread's last turn as cases, and the usage of the thread; None where there is no such thread.
+def read_compared(named: str, reader: Callable[[], BatchReader], keep: Callable[[CaseResult], Kept]) -> ReadBatch[Kept]:
+    """Read a batch or a file as `read_batch` does; where there is neither, the drafts of the thread of that name.
 
-    A fork has the drafts before it, too: each draft counts by its last evaluation.
+    Raises:
+        InvalidRequest: Nothing has that name, or the file holds no results.
+        ServerUnreachable: No batch has it, and the Temporal server, which knows the threads, does not answer.
     """
+    if Path(named).exists() or named.partition("~")[0] == "latest":
+        return read_batch(named, reader, keep)
+    with suppress(InvalidRequest):  # no store is named, but a server may be
+        if not is_batch_file(named) and asyncio.run(reader().has(named)):
+            return read_batch(named, reader, keep)
+    if (drafts := asyncio.run(_read_drafts(named))) is not None:
+        return ReadBatch(named, [keep(draft) for draft in drafts[0]], thread=drafts[1])
+    try:
+        return read_batch(named, reader, keep)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{str(error).rstrip('.')}. No thread has that name either.") from None
+
+
+async def _read_drafts(thread_id: str) -> tuple[list[CaseResult], Usage] | None:
+    """Return the graded drafts of a thread's last turn, each by its last evaluation, and the usage of the thread; None without a thread."""
+    if is_embedded() and running_server() is None and not (state_folder() / "server.db").exists():  # a look-up starts no new server
+        return None
     try:
         client, name, _ = await open_thread(thread_id)
-    except (ServerUnreachable, ThreadNotFound):
+    except ThreadNotFound:
         return None
     thread = await read_thread_record(client, name)
     asked = max((at for at, message in enumerate(thread.messages) if message.role == "user" and message.source is None), default=-1)
-    last = {evaluation.iteration: evaluation for evaluation in thread.evaluations if evaluation.draft > asked}
-    return [_case(last[at], thread.messages) for at in sorted(last)], thread.state.usage
+    last = {evaluation.draft: evaluation for evaluation in thread.evaluations if evaluation.draft > asked}
+    return [_case(number, last[at], thread.messages) for number, at in enumerate(sorted(last))], thread.state.usage
 
 
-def _case(evaluation: Evaluation, messages: tuple[Message, ...]) -> CaseResult:
+def _case(number: int, evaluation: Evaluation, messages: tuple[Message, ...]) -> CaseResult:
     status = _STATUSES.get(evaluation.overridden_result or evaluation.result, "error")
     return CaseResult(
-        index=evaluation.iteration,
-        id=f"draft {evaluation.iteration + 1}",
+        index=number,
+        id=f"draft {number + 1}",
         status=status,
         score=evaluation.score,
         output=messages[evaluation.draft].content,

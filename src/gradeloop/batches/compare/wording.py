@@ -117,7 +117,7 @@ def comparison_step(found: Comparison) -> NextStep:
     """Return what comes next: to mend what is worse in B and compare again, else to hold later runs against B."""
     again = f"gradeloop diff {shlex.quote(found.a.source)} {shlex.quote(found.b.source)}"
     batch = found.b.batch_id if not is_batch_file(found.b.source) else None
-    if batch is None and not is_batch_file(found.b.source):
+    if found.b.thread_id is not None:
         return NextStep(command=f"gradeloop report {shlex.quote(found.b.source)}", words="read the drafts of thread B with")
     worse = found.counts.get("regressed", 0)
     if worse:
