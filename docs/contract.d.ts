@@ -545,7 +545,7 @@ export interface Event {
   time: string;
   /** Id of the grading run; null if nothing is graded. */
   grading_run_id?: string | null;
-  /** Iteration of the grading run, from 0; null outside of a run. */
+  /** Iteration of the grading run, from 0; null if nothing is graded. */
   iteration?: number | null;
   /** Index of the message or evaluation that the event is about. */
   index?: number | null;
@@ -727,7 +727,7 @@ export interface Interruption {
   interrupted: boolean;
   /** The thread's run; None where nothing is graded. */
   grading_run_id: string | null;
-  /** Iteration of the grading run, from 0; null outside of a run. */
+  /** Iteration of the thread's run, from 0, also after its end; null if nothing is graded. */
   iteration: number | null;
   /** The phase in which the run was stopped; None where it was not. */
   phase: "generating" | "grading" | null;
@@ -1403,7 +1403,7 @@ export interface ThreadState {
   grading_run_id: string | null;
   /** Phase of the run in flight; null if there is none. */
   phase: "generating" | "grading" | null;
-  /** Iteration of the grading run, from 0; null outside of a run. */
+  /** Iteration of the thread's run, from 0, also after its end; null if nothing is graded. */
   iteration: number | null;
   /** Criteria, and how they add up. */
   rubric: Rubric | null;
@@ -1567,7 +1567,7 @@ export interface WaitingCriterion {
 export interface WaitingFor {
   /** The grading run; None where a generator without a rubric made the call. */
   grading_run_id: string | null;
-  /** Iteration of the grading run, from 0; null outside of a run. */
+  /** Iteration of the grading run, from 0; null if nothing is graded. */
   iteration: number | null;
   /** Criteria that wait for `decide`. */
   criteria: WaitingCriterion[];
