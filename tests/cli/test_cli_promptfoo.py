@@ -233,7 +233,7 @@ def test_an_env_file_has_keys_for_the_worker_alone(gradeloop: CommandLine) -> No
     done = gradeloop("validate", "--env-file", ".env", OPENAI_API_KEY="")
 
     assert (ignored.code, refused.code) == (2, 2)
-    assert "no NAME=VALUE" in refused.err
+    assert "not NAME=VALUE" in refused.err
     assert "scripted" in done.err
     assert secret not in done.err + done.out
     assert "OPENAI_API_KEY" not in os.environ

@@ -19,7 +19,7 @@ def test_odd_functions_are_refused(subtests: pytest.Subtests) -> None:
         ({"function_choice": "later"}, "'later' is not a choice; write one of: auto, none, required, now"),
         ({"functions": [], "function_choice": "auto"}, "none, as there are no functions"),
         ({"functions": [{"name": "a b"}]}, "String should match pattern"),
-        ({"functions": [{"name": "a", "parameters": {"type": "array"}}]}, "no JSON Schema of an object"),
+        ({"functions": [{"name": "a", "parameters": {"type": "array"}}]}, "not a JSON Schema of an object"),
         ({"functions": [{"name": "a", "parameters": {"title": "x" * FUNCTION_BYTES}}]}, f"{FUNCTION_BYTES} at most"),
         ({"output_form": {"json_schema": {"title": "x" * FUNCTION_BYTES}}}, f"{FUNCTION_BYTES} at most"),
         ({"tools": ["grep"]}, "for a draft that is one call, without tools"),

@@ -112,7 +112,7 @@ async def test_what_is_not_there_is_told_with_what_is(registry: JudgeRegistry) -
         await registry.get_rubric("demo", "france", 7)
     with pytest.raises(InvalidRequest, match=r"in the collection 'other'\. It has none yet\."):
         await registry.add_version("other", "france", FRANCE)
-    with pytest.raises(InvalidRequest, match="id 'a/b' is no name"):
+    with pytest.raises(InvalidRequest, match="id 'a/b' is not a name"):
         await registry.create_rubric("demo", FRANCE | {"id": "a/b"})
 
 

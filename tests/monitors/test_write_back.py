@@ -204,7 +204,7 @@ async def test_a_missing_key_a_refused_one_and_a_silent_server_are_told_apart(se
         await write_scores("langsmith", scores, {})
     with pytest.raises(ApplicationError, match="does not answer: ConnectError") as away:
         await write_scores("langsmith", scores, server.environment | {"LANGSMITH_ENDPOINT": "http://127.0.0.1:1"})
-    with pytest.raises(ApplicationError, match="no URL"):
+    with pytest.raises(ApplicationError, match="not a URL"):
         await write_scores("langsmith", scores, server.environment | {"LANGSMITH_ENDPOINT": "ftp://somewhere"})
     async with score_server(401) as strict:
         with pytest.raises(ApplicationError, match="answers with 401") as refused:

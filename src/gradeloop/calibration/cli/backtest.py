@@ -342,14 +342,20 @@ async def _read(listed: Sequence[ListedThread], client: GradingClient, left_out:
         except GradeloopError as error:
             silent[queue] = one_line(f"have no worker on {queue}: {error}")
 
-    async def read(one: ListedThread) -> Story | str:
+    answered = set[str]()
+
+    async def read(one: ListedThread, patience: int = 3) -> Story | str:
         async with places:
             try:  # of a queue without a worker one thread is asked for, since each takes 20 seconds
-                return silent.get(one.task_queue) or _story_or_reason((await client.checkpoint(one.thread_id))["thread"], *about)
+                thread = silent.get(one.task_queue) or (await client.checkpoint(one.thread_id))["thread"]
+                answered.add(one.task_queue)
+                return thread if isinstance(thread, str) else _story_or_reason(thread, *about)
             except ServerUnreachable:
-                return silent.setdefault(one.task_queue, f"have no worker on {one.task_queue}; start one")
+                if one.task_queue not in answered or patience == 1:
+                    return silent.setdefault(one.task_queue, f"have no worker on {one.task_queue}; start one")
             except (GradeloopError, ValueError) as error:
                 return one_line(f"cannot be read: {error}")
+        return await read(one, patience - 1)  # its worker is busy
 
     found = await asyncio.gather(*map(read, listed))
     left_out.update(one for one in found if isinstance(one, str))
