@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from gradeloop.calibration.cli.backtest import (
     story_of,
 )
 from gradeloop.calibration.cli.measure import AskFlags
+from gradeloop.client.client import GradingClient
 from gradeloop.contract.provider import Step
 from gradeloop.contract.rubric import Rubric
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.store.engine import Store, own_store
 from gradeloop.store.tables import table
 from gradeloop.temporal.server import ServerInfo
@@ -223,3 +225,34 @@ async def test_another_grader_is_asked_for_every_criterion_in_one_call_a_draft(s
     assert found.ends["same"] == 1
     assert served.models.count("grader") - before == len(ended.evaluations) == found.asked
     assert {request.spec.id for request in served.models.requests_of("grader")[before:]} == {"scripted:other"}
+
+
+@pytest.mark.parametrize("silent", [2, 3])
+async def test_a_worker_that_answered_once_is_asked_three_times_for_a_thread(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: int
+) -> None:
+    prefix = f"busy-{chance(str(tmp_path)):.6f}"
+    old = [{"id": "c1", "description": prefix}]
+    for at in range(3):
+        await run(served, f"{prefix}-{at}", old, at)
+    await listed(served, prefix, 3)
+    read, answered, asked = GradingClient.checkpoint, asyncio.Event(), Counter[str]()
+
+    async def busy(client: GradingClient, name: str) -> dict[str, Any]:
+        if name != f"{prefix}-0":
+            await answered.wait()
+            asked[name] += 1
+            if asked[name] <= silent:
+                raise ServerUnreachable("no worker answers")
+        found = await read(client, name)
+        if name == f"{prefix}-0":
+            answered.set()
+        return found
+
+    monkeypatch.setattr(GradingClient, "checkpoint", busy)
+    found = await run_backtest(BacktestOptions(rubric(tmp_path, old), of=rubric(tmp_path, old, "v1")))
+
+    assert found is not None
+    assert (found.threads, found.left_out.get(f"have a worker on {served.task_queue} that is too busy; try again", 0)) == (
+        (3, 0) if silent == 2 else (1, 2)
+    )

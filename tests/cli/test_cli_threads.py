@@ -173,9 +173,16 @@ def test_what_cannot_be_compared_with_a_thread_says_so(commands: CommandLine) ->
     assert commands("eval").code == 0
 
     same, ungraded, mixed = (commands("diff", "grp/graded", other) for other in ("grp/graded", "bare-1", "latest"))
-    baseline = commands("eval", "--baseline", "grp/graded")
+    baseline, long = commands("eval", "--baseline", "grp/graded"), commands("diff", "x" * 300, "latest")
 
-    assert (same.code, "1 same of 1 case" in same.out) == (0, True), same.err
+    assert (same.code, "1 same of 1 draft" in same.out) == (0, True), same.err
     assert (ungraded.code, "bare-1 has no graded draft in its last turn" in ungraded.err) == (2, True), ungraded.err
     assert (mixed.code, "one is a thread and the other a batch" in mixed.err) == (2, True), mixed.err
-    assert baseline.code == 2
+    assert (baseline.code, long.code, "No thread has that name" in long.err) == (2, 2, True), long.err
+    assert "pass rate" not in same.out
+
+
+def test_a_server_that_is_away_is_not_a_thread_that_is_not_there(commands: CommandLine) -> None:
+    done = commands("diff", "one", "other", TEMPORAL_ADDRESS="127.0.0.1:9", GRADELOOP_STORE=f"sqlite:///{commands.folder / 'away.db'}")
+
+    assert (done.code, "No Temporal server answers" in done.err) == (4, True), done.err

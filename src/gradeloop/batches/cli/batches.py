@@ -227,8 +227,8 @@ STYLES: dict[comparison.Outcome, str] = {
 """The outcomes that have a table of their cases, in this order, and its colour."""
 
 _IN_LISTS: tuple[comparison.Outcome, ...] = ("removed", "added")
-_ALWAYS = {"batch", "pass rate", "cost"}
-"""Facts about a batch that a narrow terminal shows too."""
+_ALWAYS = {"batch", "thread", "pass rate", "cost"}
+"""Facts about a batch or a thread that a narrow terminal shows too."""
 
 _EXAMPLES = 3
 """The most cases that are named where only their number matters."""
@@ -240,11 +240,11 @@ def comparison_lines(found: comparison.Comparison, width: int, gates: Sequence[c
     worst = next((STYLES[outcome] for outcome in ("regressed", "lost", "unsure") if found.counts.get(outcome)), best)
     answer, passes = wording.gated_answer(found, gates)
     yield Text(answer, worst if passes is None else "bold green" if passes else "bold red")
-    yield Text(wording.counts_line(found.counts, len(found.cases)))
+    yield Text(wording.counts_line(found))
     yield from (Text(line) for line in wording.overall_lines(found))
     yield from (Text(f"note: {one_line(note)}", "yellow") for note in found.notes)
     a, b = wording.batch_facts(found.a), wording.batch_facts(found.b)
-    facts = (Column(name, [a[name], b[name]], share=2 if name == "batch" else 0, wide=name not in _ALWAYS) for name in a)
+    facts = (Column(name, [a[name], b[name]], share=2 if name in {"batch", "thread"} else 0, wide=name not in _ALWAYS) for name in a)
     yield table([Column("", ["A", "B"], "bold"), *facts], width)
     for outcome in STYLES:
         yield from _cases(outcome, [row for row in found.cases if row.outcome == outcome], width)

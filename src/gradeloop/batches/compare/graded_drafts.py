@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from os.path import isfile
 
 from gradeloop.batches.contract import CaseResult, CaseStatus
 from gradeloop.batches.exports import Kept, ReadBatch, is_batch_file, read_batch
@@ -28,7 +28,7 @@ def read_compared(named: str, reader: Callable[[], BatchReader], keep: Callable[
         InvalidRequest: Nothing has that name, or the file holds no results.
         ServerUnreachable: No batch has it, and the Temporal server, which knows the threads, does not answer.
     """
-    if Path(named).exists() or named.partition("~")[0] == "latest":
+    if isfile(named) or named.partition("~")[0] == "latest":  # noqa: PTH113 - Path.is_file raises for a name that is too long
         return read_batch(named, reader, keep)
     with suppress(InvalidRequest):  # no store is named, but a server may be
         if not is_batch_file(named) and asyncio.run(reader().has(named)):

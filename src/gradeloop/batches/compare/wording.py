@@ -1,7 +1,7 @@
 """A comparison in sentences."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from gradeloop.batches.answer import STATUS_LABELS
 from gradeloop.batches.compare.comparison import (
@@ -53,9 +53,10 @@ def outcome_label(outcome: Outcome) -> str:
     return OUTCOME_LABELS.get(outcome, outcome)
 
 
-def counts_line(counts: Mapping[Outcome, int], total: int) -> str:
-    """Return in one line how many cases have each outcome."""
-    return f"{', '.join(f'{number:,} {outcome_label(outcome)}' for outcome, number in counts.items())} of {counted(total, 'case')}"
+def counts_line(found: Comparison) -> str:
+    """Return in one line how many cases, or drafts of threads, have each outcome."""
+    total = counted(len(found.cases), "case" if found.b.thread_id is None else "draft")
+    return f"{', '.join(f'{number:,} {outcome_label(outcome)}' for outcome, number in found.counts.items())} of {total}"
 
 
 def points(value: float) -> str:
@@ -65,9 +66,9 @@ def points(value: float) -> str:
 
 
 def overall_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the change of the pass rate with its confidence interval, and whether it is significant."""
+    """Yield the change of the pass rate with its confidence interval, and whether it is significant; nothing for the drafts of threads."""
     overall = comparison.overall
-    if overall is None:
+    if overall is None or comparison.b.thread_id is not None:
         return
     rates = f"pass rate {percent(overall.a.rate)} -> {percent(overall.b.rate)} of {counted(overall.a.cases, 'case')} judged in both"
     yield f"{rates}: {points(overall.difference)} points (95% CI {points(overall.interval.low)} to {points(overall.interval.high)})"
@@ -95,7 +96,7 @@ def comparison_answer(found: Comparison) -> str:
     parts = [f"{regressed:,} REGRESSED" if regressed else "NOTHING COMPARED" if found.overall is None else "NO REGRESSIONS"]
     apart: dict[Outcome, str] = {"lost": "NOW WITHOUT A VERDICT", "unsure": "UNSURE", "improved": "IMPROVED"}
     parts += [f"{number:,} {label}" for outcome, label in apart.items() if (number := found.counts.get(outcome, 0))]
-    says = f": {chance_words(found.overall)}" if found.overall is not None and (regressed or improved) else ""
+    says = f": {chance_words(found.overall)}" if found.overall is not None and found.b.thread_id is None and (regressed or improved) else ""
     return f"{', '.join(parts)}{says}"
 
 
@@ -177,9 +178,9 @@ def passed_of(side: CriterionSide | None) -> str:
 
 def batch_facts(facts: BatchFacts) -> dict[str, str]:
     """Return the facts about a batch by their headings."""
-    rate = facts.pass_rate
+    rate = facts.pass_rate if facts.thread_id is None else None
     return {
-        "batch": one_line(facts.source),
+        "batch" if facts.thread_id is None else "thread": one_line(facts.source),
         "suite": one_line(facts.suite or ""),
         "created": one_line(facts.created or ""),
         "pass rate": "" if rate is None else f"{percent(rate.rate)} ({rate.interval.low * 100:.0f}-{rate.interval.high * 100:.0f})",
@@ -210,4 +211,4 @@ def baseline_of(before: BatchSource, now: BatchSource) -> Baseline:
 
 def one_sentence(found: Comparison) -> str:
     """Return the comparison in one sentence: the change of the pass rate, and whether chance explains it."""
-    return "; ".join(overall_lines(found)) or counts_line(found.counts, len(found.cases))
+    return "; ".join(overall_lines(found)) or counts_line(found)

@@ -351,7 +351,9 @@ async def _read(listed: Sequence[ListedThread], client: GradingClient, left_out:
                 answered.add(one.task_queue)
                 return thread if isinstance(thread, str) else _story_or_reason(thread, *about)
             except ServerUnreachable:
-                if one.task_queue not in answered or patience == 1:
+                if one.task_queue in answered and patience == 1:
+                    return f"have a worker on {one.task_queue} that is too busy; try again"
+                if one.task_queue not in answered:
                     return silent.setdefault(one.task_queue, f"have no worker on {one.task_queue}; start one")
             except (GradeloopError, ValueError) as error:
                 return one_line(f"cannot be read: {error}")
