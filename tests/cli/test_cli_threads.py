@@ -158,7 +158,7 @@ def test_a_fork_is_compared_with_its_thread_draft_by_draft(commands: CommandLine
     assert compared["a"]["cost"]["tokens"] == 10
     assert "it is not better" in shown.out
     assert "next: read the drafts of thread B with gradeloop report beside-1-b" in shown.out
-    assert "draft 2" in page.read_text()
+    assert all(text in page.read_text() for text in ("Both threads", "3 drafts", "draft 2"))
     assert (unknown.code, batch.code) == (2, 2)
     assert "there is no batch" in unknown.err
     assert "No thread has that name either." in unknown.err

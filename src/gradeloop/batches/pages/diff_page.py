@@ -55,8 +55,9 @@ class OutputPair:
 
 
 def changed_ids(found: Comparison) -> list[str]:
-    """Return the ids of the cases whose outputs the page shows, those that regressed first."""
-    return [row.id for row in found.cases if row.outcome not in {"same", "unjudged", "unasked"} or row.noise][:MOST_PAIRS]
+    """Return the ids of the cases whose outputs the page shows, those that regressed first; of threads all drafts."""
+    kept = {"same", "unjudged", "unasked"} if found.b.thread_id is None else set()
+    return [row.id for row in found.cases if row.outcome not in kept or row.noise][:MOST_PAIRS]
 
 
 def output_pairs(found: Comparison, a: Mapping[str, ShownCase], b: Mapping[str, ShownCase]) -> list[OutputPair]:
@@ -119,6 +120,7 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: 
         more_worse=len(worse) - len(worse[:WORSE_CASES]),
         opened=OPEN_PAIRS,
         tile_colours=TILES,
+        both="batches" if found.b.thread_id is None else "threads",
         facts=known,
         batches={"A": a, "B": b},
         filters=[(flag, label, counts[flag]) for flag, label in FILTERS.items() if counts[flag]],
