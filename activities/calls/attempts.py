@@ -150,7 +150,7 @@ class AttemptState:
     def adopt(self, left: "AttemptState") -> None:
         """Take over the record of the attempt before this one, whose worker is not lost."""
         self.spent, self.failed, self.position = left.spent, left.failed, left.position
-        self.lost, self.closed, self.is_in_order = left.lost, left.reserved or left.closed, True
+        self.lost, self.closed, self.is_in_order, self.over = left.lost, left.reserved or left.closed, True, False
 
     def end(self) -> None:
         """Report with the last heartbeat that the attempt ends in an orderly way, without an answer."""
@@ -176,9 +176,15 @@ class AttemptState:
 
 
 @asynccontextmanager
-async def heartbeats(earlier: UnansweredAttempt | None = None, limits: CallLimits | None = None) -> AsyncIterator[AttemptState]:
-    """Send heartbeats while the body runs, at half the activity's heartbeat timeout at the latest."""
+async def heartbeats(
+    earlier: UnansweredAttempt | None = None, limits: CallLimits | None = None, *, suspects_wait: bool = False
+) -> AsyncIterator[AttemptState]:
+    """Send heartbeats while the body runs, at half the activity's heartbeat timeout at the latest.
+
+    `suspects_wait`: whether a call with which a worker was lost has to wait: it is not in flight if another suspect kills the worker.
+    """
     timeout, state = activity.info().heartbeat_timeout, AttemptState(earlier, limits)
+    state.over = suspects_wait and state.lost > 0
     if timeout is None:
         yield state
         return

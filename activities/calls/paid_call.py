@@ -83,7 +83,7 @@ class ModelCalls:
             ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped the call: a bare cancellation could
                 not say what it cost.
         """
-        async with heartbeats(earlier, self.limits(attempts=attempts)) as state:
+        async with heartbeats(earlier, self.limits(attempts=attempts), suspects_wait=not self.quarantine.is_free) as state:
             try:
                 yield state
             except asyncio.CancelledError:

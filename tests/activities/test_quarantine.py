@@ -3,7 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
+import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.calls.paid_call import ModelCalls
@@ -162,3 +166,27 @@ async def test_a_call_keeps_its_place_until_its_answer_is_handed_over() -> None:
     await asyncio.gather(working, waiting)
 
     assert not early
+
+
+@pytest.mark.parametrize(("others", "waits"), [(1, True), (0, False)], ids=["behind a suspect", "behind nobody"])
+async def test_a_suspect_that_has_to_wait_is_not_in_flight_from_its_first_heartbeat_on(others: int, waits: bool) -> None:
+    beats: list[tuple[Any, ...]] = []
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *details: beats.append(details)
+    earlier = {"attempt": 2, "lost": 1}
+    patience = timedelta(seconds=10)
+    environment.info = replace(ActivityEnvironment.default_info(), attempt=3, heartbeat_details=[{}, earlier], heartbeat_timeout=patience)
+    calls = ModelCalls(Providers(Environment.read({}), None))
+
+    async def attempt() -> tuple[int, bool]:
+        async with calls.quarantine.place(others), calls.attempt() as state:
+            if not others:
+                return state.lost, state.over
+            waiting = asyncio.create_task(calls._place(state, reserves=False).__aenter__())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            return state.lost, state.over
+
+    assert await environment.run(attempt) == (2, waits)
+    assert [beat[1].get("over", False) for beat in beats] == [waits] * len(beats)
+    assert beats
