@@ -1,4 +1,4 @@
-"""Every program runs; the first compares like with like, and prints the table that its page shows."""
+"""Every program runs; the first compares like with like."""
 
 import os
 import re
@@ -13,14 +13,12 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 from temporalio.client import Client
 
-from lab import overhead
 from lab.bare import ACTIVITIES
 from lab.subjects import SUBJECTS, worker_of
 from rig.browser import executable
 
 LAB = Path(__file__).parent.parent
 ROOT = LAB.parent
-PAGE = ROOT / "docs" / "benchmarks.md"
 SMALL = ["--latencies", "3", "--many", "5", "--runs", "10", "--rounds", "1"]
 
 pytestmark = pytest.mark.slow
@@ -125,26 +123,6 @@ def table_of(text: str) -> dict[str, list[str]]:
     """Return the rows of figures of a bare workflow's table by their names."""
     lines = [re.split(r"\s*\|\s*|\s{2,}", line.strip("| \n")) for line in text.splitlines()]
     return {row[0]: row[1:] for row in lines if len(row) == 4 and re.fullmatch(r"[\d.,]+", row[1])}
-
-
-def overhead_section() -> str:
-    return PAGE.read_text().partition("## Overhead")[2].partition("\n## ")[0]
-
-
-def test_the_pages_table_has_the_rows_that_the_benchmark_prints(printed: str) -> None:
-    page = table_of(overhead_section())
-    shown = table_of(printed.replace("5 at once", f"{overhead.Plan().many} at once"))
-
-    assert len(shown) == 7
-    assert list(page) == list(shown)
-
-
-def test_the_pages_ratios_are_those_of_its_figures() -> None:
-    for name, row in table_of(overhead_section()).items():
-        ours, bare, ratio = (float(cell.replace(",", "")) for cell in row)
-        expected = bare / ours if name.startswith("runs") else ours / bare
-
-        assert ratio == pytest.approx(expected, abs=0.02), name
 
 
 def test_both_subjects_have_as_many_activities(printed: str) -> None:
