@@ -55,6 +55,8 @@ class Story:
     calls: Counter[str]
     same_bytes: bool
     """Whether a call that was made again sent what it had sent before."""
+    attempts: int
+    """Attempts that the server began of the thread's activities: on a slow host it may give one up whose worker lives."""
     resumed: float = 0.0
     """Seconds from the death to the call that was made again."""
 
@@ -89,11 +91,19 @@ class Stage:
             result, events = await thread.invoked, await thread.watched
         calls = self.models.of(thread.name)
         counts = self.models.counts(thread.name)
-        return Story(result, events, counts, len({(call.name, call.sha256) for call in calls}) == len(counts), resumed)
+        same_bytes = len({(call.name, call.sha256) for call in calls}) == len(counts)
+        return Story(result, events, counts, same_bytes, await _attempts(self.client, thread.name), resumed)
 
 
 async def _events(client: GradingClient, thread: str) -> list[Event]:
     return [event async for event in client.watch(thread)]
+
+
+async def _attempts(client: Client, thread: str) -> int:
+    """Count the attempts at a thread's activities."""
+    events = [event async for event in client.get_workflow_handle(thread).fetch_history_events()]
+    kind = EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
+    return sum(event.activity_task_started_event_attributes.attempt for event in events if event.event_type == kind)
 
 
 def seen(name: str, value: float) -> None:
@@ -313,7 +323,10 @@ SCENES: tuple[Play, ...] = (worker_dies, worker_stops, one_of_two_dies, wire_is_
 
 
 def expect_one_run(story: Story, again: Counter[str], plain: Counter[str] = PLAIN) -> None:
-    """One grading run, one evaluation an iteration, every event once and in order, and no call repeated but the ones in flight."""
+    """One grading run, one evaluation an iteration, every event once and in order, and no call repeated but the ones in flight.
+
+    On a slow host the server may give up more attempts than those that the story ends: each of them may have made one call.
+    """
     assert story.result.status == "satisfied"
     assert [evaluation.iteration for evaluation in story.result.evaluations] == [0, 1]
     runs = {evaluation.grading_run_id for evaluation in story.result.evaluations} | {event.grading_run_id for event in story.events}
@@ -321,7 +334,10 @@ def expect_one_run(story: Story, again: Counter[str], plain: Counter[str] = PLAI
     assert [event.seq for event in story.events] == list(range(1, len(story.events) + 1))
     assert Counter(event.type for event in story.events)["rubric_evaluation_end"] == 2
     assert story.events[-1].type == "run_ended"
-    assert story.calls == plain + again
+    given_up = max(0, story.attempts - (plain + again).total())
+    print(f"attempts given up besides: {given_up}")
+    assert plain + again <= story.calls
+    assert story.calls.total() <= (plain + again).total() + given_up
     assert story.same_bytes
 
 
