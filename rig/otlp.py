@@ -86,7 +86,7 @@ async def receiver(url: str, *, environment: Mapping[str, str] | None = None, **
     store = Store(url, durable=True)
     receiving = open_receiver(chosen, environment or {})
     try:
-        async with receiving(store) as address, httpx2.AsyncClient(trust_env=False, timeout=30) as http:
+        async with receiving(store) as address, httpx2.AsyncClient(trust_env=False, timeout=240) as http:
             yield Receiving(address, store, chosen, http)
     finally:
         store.close()

@@ -196,13 +196,13 @@ async def test_a_namespace_without_the_attribute_is_read(client: Client) -> None
     await client.workflow_service.register_namespace(kept)
     older = Client(**client.config() | {"namespace": namespace})
     for more in (ACME, {"priority": {"tenant": "beta"}}):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(240):
             while True:
                 with suppress(RPCError):  # the server has not read its new namespace yet
                     await older.start_workflow("GradingThread", request(**more), id=str(more), task_queue=queue)
                     break
                 await asyncio.sleep(0.1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(240):
         while len(await find_runs(older, "")) < 2:
             await asyncio.sleep(0.1)
     with pytest.raises(ServerUnreachable, match="GradeloopTenant; the namespace gets it with the first worker of this release"):

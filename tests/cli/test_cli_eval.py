@@ -264,7 +264,7 @@ def test_ctrl_c_leaves_the_batch_running_and_it_can_be_attached(gradeloop: Comma
     process = gradeloop.start("eval", name, "--json")
     first = json.loads(line_of(process))
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=SECONDS)
 
     attached = gradeloop("eval", "--attach", "latest", "--json")
 

@@ -16,7 +16,7 @@ from xml.etree.ElementTree import fromstring
 import pytest
 
 from gradeloop.store.engine import STORE_FILE
-from tests.rig.cli import CommandLine, line_of
+from tests.rig.cli import SECONDS, CommandLine, line_of
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
 from tests.rig.score_servers import score_server
 from tests.rig.threads import row, verdict
@@ -643,7 +643,7 @@ def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(g
     process = gradeloop.start(*command)
     first = line_of(process)
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=SECONDS)
     again = gradeloop(*command)
 
     assert json.loads(first)["output"] == MATCH

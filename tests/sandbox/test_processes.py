@@ -27,4 +27,4 @@ def test_a_process_whose_caller_has_gone_meanwhile_ends_without_a_word() -> None
     said = child.stderr.read()
     child.stderr.close()
 
-    assert (child.wait(timeout=30), said) == (0, b"")
+    assert (child.wait(timeout=240), said) == (0, b"")

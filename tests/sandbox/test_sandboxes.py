@@ -360,7 +360,7 @@ class Broken:
     name: SandboxName = "landlock"
 
     def run(self, program: Any, files: Any = None, limits: Any = None) -> Execution:
-        ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=30)
+        ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=240)
         return Execution("ok" if ended.returncode == 0 else "raised", ended.stdout, ended.stderr)
 
 

@@ -59,7 +59,7 @@ async def silent() -> None:
 
 
 async def asked(url: str) -> tuple[int, dict[str, Any]]:
-    async with httpx2.AsyncClient(trust_env=False, timeout=30) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=240) as http:
         answer = await http.get(url)
     return answer.status_code, answer.json()
 

@@ -47,7 +47,7 @@ async def half_requests(port: int, count: int, sent: bytes = HALF) -> AsyncItera
 
 async def post(port: int, body: bytes = b"spans", **headers: str) -> httpx2.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with httpx2.AsyncClient(trust_env=False, timeout=10) as client:
+    async with httpx2.AsyncClient(trust_env=False, timeout=240) as client:
         return await client.post(f"http://127.0.0.1:{port}/", content=body, headers=named)
 
 

@@ -104,7 +104,7 @@ async def test_a_tool_that_never_returns_is_given_up(client: Client, monkeypatch
 
     def sleeps() -> None:
         """Sleep."""
-        ended.result(timeout=10)
+        ended.result(timeout=240)
 
     tool = waits if asynchronous else sleeps
     answer = await heard(client, tool)

@@ -25,7 +25,7 @@ from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.histories import FOLDER, KILLED, attempts, differences, keep, missing, mortal, read, recorder
-from tests.rig.threads import Gate, Models, Reply, Served, Thread, draft, grade, page, request, row, says, serving, until, wants
+from tests.rig.threads import SECONDS, Gate, Models, Reply, Served, Thread, draft, grade, page, request, row, says, serving, until, wants
 from tests.rig.webhooks import hooked
 from worker import build
 from workflows import RUNNER, thread_rules
@@ -515,7 +515,7 @@ async def history_of(client: Client, name: str) -> WorkflowHistory:
             await hook.posted()
         if story.meanwhile:
             await story.meanwhile(served, thread)
-        await asyncio.wait([asyncio.create_task(thread.result())], timeout=30)
+        await asyncio.wait([asyncio.create_task(thread.result())], timeout=SECONDS)
         return await client.get_workflow_handle(thread.id, run_id=thread.first_execution_run_id).fetch_history()
 
 

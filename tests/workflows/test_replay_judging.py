@@ -14,7 +14,7 @@ from gradeloop.temporal.server import ServerInfo
 from tests.rig.histories import FOLDER as HISTORIES
 from tests.rig.histories import KILLED, attempts, differences, keep, missing, mortal, read, recorder
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
-from tests.rig.threads import Reply, row, serving, verdict
+from tests.rig.threads import SECONDS, Reply, row, serving, verdict
 from workflows import RUNNER
 from workflows.batches.judging import JudgingWorkflow
 
@@ -93,7 +93,7 @@ async def history_of(client: Client, name: str) -> WorkflowHistory:
     async with serving(client, *story.replies, tools=[look, is_short]) as served:
         argument = {"judge": story.judge, "run": story.run or PARIS} | story.more
         handle = await client.start_workflow("Judging", argument, id=f"recorded-judging-{name}", task_queue=served.task_queue)
-        await asyncio.wait([asyncio.create_task(handle.result())], timeout=30)
+        await asyncio.wait([asyncio.create_task(handle.result())], timeout=SECONDS)
         return await client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id).fetch_history()
 
 
