@@ -293,6 +293,9 @@ async def _serve(
             logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
             watching = asyncio.create_task(watch.until_idle(settings.until_idle, stopped)) if settings.until_idle is not None else None
             await stopped.wait()
+            # The order of a stop: the store learns first that this worker takes no more calls, so that batches
+            # lower their places and its end is not a loss. Then the ready file goes. Last the worker stops
+            # polling, and gives its calls the drain time.
             fleet.leave()
             if watching is not None:
                 watching.cancel()

@@ -152,6 +152,9 @@ class ThreadLoader:
             self._logs.put(name, copy, copy.log.bytes)
             return copy.log.slice(0, reference.count)
 
+    # The caller's result may still be lost, and then another attempt writes other messages behind the same
+    # ones. So the copy is first cut to what the reference names, and grows only if it is equal to it up to
+    # there.
     def append(self, reference: LogRef, *messages: Message) -> None:
         """Keep the messages that the calling activity is about to return, after the ones that `reference` names."""
         name = _log_name(reference)
@@ -177,6 +180,9 @@ def _log_name(reference: LogRef) -> LogName:
     return (str(info.namespace), str(info.workflow_id), str(info.workflow_run_id), reference.key)
 
 
+# The running sha256 decides whether a copy is the thread's log, and not the number of messages. A call whose
+# result was lost has left messages in its worker's copy that the thread never had. With the number only, the
+# next call would be sent another conversation than the thread records.
 def _completed(log: Log, reference: LogRef) -> Log | None:
     """Return the copy at hand, with the tail behind it, where that is what `reference` names."""
     if len(log) >= reference.count and log.sha256(reference.count) == reference.sha256:

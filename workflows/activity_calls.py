@@ -280,6 +280,10 @@ class ActivityCalls:
         for handle in calls:
             handle.cancel()
 
+    # Temporal's cancellation must not reach the work itself, or a result could be dropped between its arrival
+    # and its record. So the work is shielded, and the cancellation becomes a stop, which every call in flight
+    # answers as the stop rule says. Only an eviction, which is not a cancellation of the workflow, ends the
+    # work at once.
     async def serve(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do the work of a workflow; where the workflow is cancelled, its calls stop, and what they still bring is kept.
 

@@ -45,6 +45,9 @@ class GradingPass:
             Interrupted: The thread is stopping; checks, turns and verdicts that came are kept in the pass.
             WaitingForPerson: A person has to approve a tool call, or everything else passes and one has to decide.
         """
+        # The order is by price: checks cost nothing, graders cost money, people cost time. So a person is asked
+        # last, and only if the draft can still meet the rubric. Every result is kept in the pass as it arrives,
+        # so that a stop or a wait never pays for it again.
         if self._rubric.checks() or (self._thread.grader and self._thread.grader.tools):
             await self._calls.find_capabilities()
         try:

@@ -71,6 +71,9 @@ class GradingThreadWorkflow(GradingThread):
             raise ApplicationError(NOTHING_TO_DO, type="InvalidRequest", non_retryable=True)
         return result_of(thread, thread.outcomes[-1])
 
+    # The run ends only when nothing is due and every handler has returned. Turns may be admitted until then,
+    # also during the last wait, so the conditions are checked again behind it. If the run ended before,
+    # Temporal would fail the updates that still wait, and their callers would lose the result.
     async def _serve(self, thread: Thread) -> None:
         """Serve turns until the thread ends, is cancelled, or goes on in a new run of the workflow, and all callers have their answers."""
         while not is_cancelled(thread):
@@ -236,6 +239,9 @@ class GradingThreadWorkflow(GradingThread):
             thread.record_event("rubric_rejected", why=str(error)[:1000])
             self._drop(due, "failure", str(error))
 
+    # The server may deliver several messages in one task, and their handlers run before the main coroutine. So
+    # a handler first begins whatever the messages before it made due. Otherwise two messages would mean one
+    # thing in one task and another thing in two, and the server decides which it is.
     def _catch_up(self) -> None:
         """Begin what the messages before this one in the same task ask for, so that it counts as if it had come by itself."""
         thread = self._require_thread()

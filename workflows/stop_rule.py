@@ -39,6 +39,10 @@ class Failed:
 CallEnd = Arrived[Result] | NotDone | Failed
 
 
+# A stop and a failure can cross, and their order shows nothing: a call that was cancelled may also end with a
+# time-out or a provider's error. So once a stop is asked for, every call without a result counts as not done.
+# Otherwise the same stop would end one turn as interrupted and another one as failed. A result that does arrive
+# counts in any case, since it is paid for.
 def end_without_result(thread: Thread, error: ActivityError | ChildWorkflowError) -> NotDone | Failed:
     """Return how a call ended that has no result: a thread that is stopping learns nothing from it but what it cost."""
     return Failed(error) if thread.stopping is None else NotDone(error)

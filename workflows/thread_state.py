@@ -515,6 +515,9 @@ FULL = 0.9
 """The share of its limit from which on a thread counts as full."""
 
 
+# A checkpoint is the argument of the next run, so it has to fit into one payload. Whatever is left out can be
+# had again for money or is only shown: verdicts for reuse, the former rubric, old events, a grader's
+# conversation. Messages, evaluations and usage never go, since nothing could bring them back.
 def portable(thread: Thread) -> Thread:
     """Return the thread, where it is too large without what can be had again.
 

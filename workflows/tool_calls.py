@@ -141,6 +141,9 @@ class ToolCalls:
         return ledger.approvals[request.operation_id]
 
     async def _run(self, tool: str, request: ToolRequest, ledger: ToolCallRecord, *, approved: bool) -> Evidence:
+        # A call that must not run twice is noted before it is sent. If its worker is lost, nobody knows whether
+        # it ran, and then it is not sent again: the model is told so. If it were noted only after its end, the
+        # run that goes on would make the call a second time.
         single = self._runs_once(tool)
         if single and request.operation_id in ledger.begun:
             raise ToolFailed(describe_uncertain_call(tool, request.operation_id))

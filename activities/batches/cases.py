@@ -75,7 +75,7 @@ class BatchActivities:
         self._gates = gates
         self._fleet = fleet
         self._findings: dict[str, CheckedOutput] = {}
-        """UnsupportedFeatures without a model about the cases in flight."""
+        """Findings without a model about the cases in flight."""
         self._comparisons = case_questions.CaseComparisons(services, store, self._ask_more)
         self._escalations = case_questions.CaseEscalations(services, store, self._found, self._ask_more)
 
@@ -405,6 +405,10 @@ class BatchActivities:
     ) -> AsyncIterator[CaseLookup]:
         """Yield what is known before a question is asked; where its call may be sent at once, it is reserved, and released if it is not."""
         cost = CallCost(call.carried, activity_call(), activity.info().attempt)
+        # In the ordinary case one round trip looks up and reserves. From then on the block owes either a
+        # request or the return of the reservation. A forgotten one would count as a lost request of unknown
+        # cost. `released` is for work that goes on behind an attempt that the server has given up: it may not
+        # send any more.
         ordinary = state.is_in_order and not state.lost and self._abandoned.unwritten() is None
         at_once = ordinary and self._services.calls.may_start(choice.model)
         lookup = await self._store.look_up(call.batch_id, case_questions.place_of(call), key, cost if at_once else None)

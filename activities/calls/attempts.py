@@ -88,6 +88,10 @@ class AttemptState:
         self.spent = first_detail(beat, Usage) or Usage()
         self.failed = first_detail(beat[1:], FailedAttempts) or (earlier.failed if earlier else FailedAttempts())
         self.position = (first_detail(beat[1:], _Carried) or earlier or _Carried()).turn
+        # Only heartbeats connect one attempt to the next. The last heartbeat of the attempt right before this
+        # one says whether a request may have been in flight. If so, its worker counts as lost. Without such a
+        # heartbeat nothing is known and nothing is counted. A batch then asks the store, whose reservations
+        # know it better.
         losses = first_detail(beat[1:], _Losses) or _Losses()
         self.is_in_order = self.number == 1 or (losses.attempt == self.number - 1 and losses.over)
         """True if the attempt before this one is known to have ended; false if it may have been lost."""
@@ -265,6 +269,9 @@ class AbandonedAttempts:
         number, left = activity.info().attempt, self._attempts.get(activity_call())
         if left is None or (left.number != number - 1 and not left.unwritten):
             return None
+        # The number is taken before the wait. A still later attempt then finds it one below its own, and adopts
+        # in turn. After its wait this attempt sees that the number has moved on, and gives way. So at most one
+        # attempt reports the reply.
         if (working := left.working) is not None:
             left.number, state.lost = number, left.state.lost
             try:
@@ -313,6 +320,10 @@ class AbandonedAttempts:
             await asyncio.wait([working])
         except asyncio.CancelledError:
             number = activity.info().attempt
+            # The one who cancels decides about the request. A stop by a person, or the end of the worker,
+            # cancels it. An attempt that the server has given up leaves it running, since the next attempt
+            # adopts it. If none comes in time it is cancelled, unless a batch keeps its reply until it is
+            # written down.
             if not _given_up():
                 working.cancel()
                 await asyncio.wait([working])  # until it is known what it cost

@@ -69,6 +69,10 @@ class Ceiling:
     """Tokens that may be taken now; below 0 where calls took more than was reckoned."""
     at: float = 0.0
 
+    # A bucket that holds ten seconds of the ceiling and fills with time. The tokens are reckoned before a call
+    # and corrected after it (`give_back`). So the bucket may fall below 0, and later calls wait for that debt.
+    # A call that is larger than the bucket starts when the bucket is full; without that bound it would wait for
+    # ever.
     def wait(self, now: float, tokens: float) -> float:
         """Return the seconds until a call of so many tokens may start; infinite until one ends."""
         most = self.ceilings.tokens_per_minute
@@ -372,6 +376,10 @@ class ModelLimiter:
         """Return the seconds to wait by what the provider itself has reported of its limits."""
         return max((self._wait_for(what, seen, now) for what, seen in self._headroom.items()), default=0.0)
 
+    # The headers of a reply say what was left when that call was answered. The number does not have the calls
+    # that started after it. So each of them counts here with the usual cost, as does the call that asks. What
+    # the limit gives back meanwhile is added. If the number were taken as it stands, every waiting call would
+    # take the same remainder for its own.
     def _wait_for(self, what: str, seen: _Headroom, now: float) -> float:
         cost, passed = self._cost.get(what, 0.0), now - seen.sent
         uncounted = sum(1 for start in self._starts if start > seen.started) if seen.limit.remaining < STARTS * max(cost, 1.0) else 0
@@ -402,6 +410,9 @@ class ModelLimiter:
             pace = pace.accept(now + ahead, permit.taken + ahead)
             return (pace if named is None else pace.learn(named)), None
 
+        # Where a rate holds, other workers need not learn of each reply at once. It counts here, and waits in
+        # `_untold` for the next change of the shared pace. In a row of refusals or during a probe it is told at
+        # once: it may end the row or the pause for all workers.
         paced = self._paces.leases and self._pace.bounded(self._rate)
         if paced and not (self._pace.in_row or self._pace.probing):  # the others need not know at once
             self._untold.append(accept)
@@ -422,6 +433,9 @@ class ModelLimiter:
     async def refused(self, permit: Permit, fault: ModelFault, call: str, since: float) -> float:
         """Note that a call was refused for its rate, and return the seconds after which it may be made again."""
         now, floor = time.monotonic(), LEAST_WINDOW + 2 * (self._pace.current or 0.0) * self._latency
+        # Only the first refusal of a burst narrows the window: calls that were taken before it are refused for
+        # the same reason. The floor has room for two round trips of calls at the known rate. A narrower window
+        # would itself hold the calls below that rate.
         if permit.taken + self._paces.ahead > self._pace.last_refused:
             self._window = max(floor, min(self._window, self._in_flight * SHRINK))
             self._lost = True

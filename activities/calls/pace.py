@@ -151,6 +151,9 @@ class Pace(Tolerant):
             return None
         return now + min(PROBE_SECONDS, self.cool_until - now) if self.probing else self.probe_at
 
+    # One number keeps a rate: no call starts before `next_at`, and each start moves it on by one interval. A
+    # call that is late by less than SLACK keeps the grid, so that an inexact clock costs no calls. A later call
+    # begins a new grid; if the old one stayed, the calls that nobody made in between would all start at once.
     def take(self, now: float, waiting: int, ceiling: float | None, most: int = 1) -> tuple["Pace", float]:
         """Start a call, and return the pace behind it and 0; where none may start yet, a pace and the seconds to wait.
 
@@ -228,6 +231,10 @@ class Pace(Tolerant):
         later = [past.model_copy(update={"accepted": past.accepted - calls}) if past.at >= started else past for past in self.refusals]
         return self.model_copy(update={"accepted": self.accepted - calls, "refusals": tuple(later)})
 
+    # A span measures the rate only if the bucket was empty at both ends, that is, from one refusal to another.
+    # Without a refusal that is near enough, the rate is an estimate from what was accepted lately. With one,
+    # the calls of the span over its time are the rate. Either result stays at or below the current rate: the
+    # refusal has just shown that this rate is too high.
     def _measured(self, now: float, accepted: int) -> tuple[float, int, tuple[RateRefusal, ...]]:
         """Return the rate after a refusal, over how many calls it was measured, and the earlier refusals that still count."""
         current = self.current
@@ -245,6 +252,9 @@ class Pace(Tolerant):
         measured = (behind + 1) / max(now - near[0].at, 0.001)
         return (measured if current is None else min(current, measured) * MARGIN), behind, near
 
+    # A provider may accept calls long before its `Retry-After` is over. So one call probes it after a tenth of
+    # the time, if many wait, and `believes` keeps the result. Without the probe a wrong header would stop all
+    # calls for minutes. Without `believes` every later refusal would be probed anew.
     def _cool(self, now: float, retry_after: float | None) -> "Pace":
         """Return the pace with the pause that a refusal makes."""
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.in_row - 1, 16)) if self.in_row else FIRST_PAUSE
@@ -310,6 +320,9 @@ class SharedPaces:
 
     async def change(self, key: str, change: Change[T]) -> tuple[Pace, T]:
         """Change a pace, alone among all workers, and return it with what the change returns."""
+        # Without a rate and without refusals a change holds nothing that other workers must know. Then a copy
+        # that was read less than FRESH_SECONDS ago is enough, and a call needs no round trip to the store. A
+        # rate or a refusal always goes to the shared row, whose lock puts the workers' changes in order.
         read, known = self._known.get(key, (0.0, None))
         if known is not None and time.monotonic() - read < FRESH_SECONDS:
             pace, result = change(known, self.ahead)
@@ -336,6 +349,8 @@ def _change(connection: "Connection", key: str, change: Change[T]) -> tuple[Pace
 
     from gradeloop.store.tables import table
 
+    # The first statement writes the row to lock it, and returns the pace as it is under the lock. If the pace
+    # were read before the write, two workers could change the same pace, and the first change would be lost.
     paces = table("call_paces")
     named = key[:700]
     clock = func.extract("epoch", func.clock_timestamp())  # when the lock is held, not when the transaction began

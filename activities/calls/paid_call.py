@@ -209,6 +209,9 @@ class ModelCalls:
             text = f"{state.lost} workers were lost with this call in flight, the last one with no other call beside it; "
             text += f"look in the worker's log for what ended it, or give it more memory, then {state.cure}"
             raise priced_failure(text, WORKER_LOST, state.details(), final=True)
+        # A suspect has to be known as in flight before it is sent: if its worker dies, the next attempt must
+        # count that worker. A batch's call says so by its reservation in the store. Any other call sends a
+        # heartbeat, and waits until the server must have it.
         waits = state.over = bool(state.lost) and not reserves
         await state.until_end.aclose()  # a call before this one
         place = AsyncExitStack()
@@ -242,6 +245,9 @@ class ModelCalls:
             now = time.time()
             count_wait(request, wait.seconds)
             state.fail(state.failed.after_wait(since))
+            # A call may wait for its turn for hours while others are answered, and that is not an outage. So
+            # the time counts as one only from the first attempt on, and only if the model has answered no call
+            # since. Otherwise a busy model would end calls by the outage timeout.
             away_since = state.failed.away_since or (since if limiter.answered < since else now)
             away = now - away_since
             fault = ModelFault("rate_limited", "its rate limit left no room for the call", model=spec.id)

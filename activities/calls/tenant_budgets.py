@@ -75,6 +75,9 @@ class TenantBudgets:
             text = f"tenant {tenant!r}, today in UTC: {why_not}; go on tomorrow, or raise {VARIABLE} of the workers"
             raise priced_failure(text, TENANT_BUDGET, FailureDetails(usage=spent), final=True)
 
+    # What the store could not take is owed by this worker: it goes with the tenant's next call, and
+    # `require_left` adds it until then. Otherwise an outage of the store would be a time without a budget. It
+    # is popped before the wait, or two calls would write it twice.
     async def count(self, tenant: str, usage: Usage) -> None:
         """Add what a call used to its tenant's day; where the store is away, with the tenant's next call."""
         if self._store is None or not usage.calls:

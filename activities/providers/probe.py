@@ -135,6 +135,9 @@ async def _tried(attempt: Attempt, spec: ModelSpec, kind: ServerKind) -> Descrip
     return Description(facts.model_copy(update={"kind": kind, "stream": streams, "reasons": reasons}), usage)
 
 
+# The question and the schema contradict each other on purpose. A server that enforces the schema can only give
+# the word. A server that merely shows the schema to its model gets a colour. A question that fits its schema
+# would be answered in form by both, and the first long rubric would show the difference.
 def _request(spec: ModelSpec, *, bounded: bool) -> ModelRequest:
     """Return a question whose schema takes only an answer that has nothing to do with it."""
     properties: JsonObject = {"word": {"type": "string", "enum": [_WORD]}}

@@ -33,6 +33,9 @@ _ORIGIN = re.compile(r"\w+://[^/]*")
 _LIKE_A_KEY = re.compile(r"(?<![A-Za-z0-9])sk-[\w*-]{6,}|AIza[\w-]{20,}|\bBearer\s+\S{8,}", re.IGNORECASE)
 
 
+# Keys are often cut where they are quoted: a provider's error shows the beginning of one, a limit of characters
+# takes the end. So a key is known by its first characters, and as much behind them is replaced as agrees with a
+# known key. If only whole keys were replaced, a cut one would stay in a log.
 def without_secrets(text: str, secrets: Collection[str]) -> str:
     """Return a text with `[key]` in place of secrets, whole or cut, and of whatever else looks like a key."""
     known = sorted(filter(None, secrets), key=len, reverse=True)
@@ -90,6 +93,10 @@ class Repetition:
     """Characters of the piece."""
 
 
+# The end of the text is a sample. Each place where it occurs before gives a candidate for the length of the
+# piece. The candidate is right if the text equals itself moved by that length, over all of the wanted part. The
+# sample may also occur inside of one piece, so several candidates are tried. The cost grows with the text's
+# length, not with its square, so a reply can be tested while it streams.
 def repetition(text: str, least: int, *, counted: bool = False) -> Repetition | None:
     """Return where a text begins to repeat a piece until its end; None where it does not.
 

@@ -127,6 +127,10 @@ class GradingBatchWorkflow(GradingBatch):
             workflow.continue_as_new(batch.model_copy(update={"again": None}))
         return await self._close(batch, self._pause_reason)
 
+    # A history must not grow with the batch, so the batch knows only stretches, and a shard knows its cases.
+    # Near the limit no further shard is opened: the open ones end, and a new run of the batch does the rest. A
+    # stretch may be opened again at any time, after a loss or an early end. The store gives only the cases that
+    # have not ended, so no case that has ended runs again.
     async def _run_shards(self, batch: BatchRequest) -> None:
         """Open shards until nothing is due, a limit is reached, or the history is long; return when none is open."""
         try:
@@ -331,6 +335,9 @@ class BatchShard:
         self._tasks += tasks
         await asyncio.gather(*tasks)
 
+    # The number of lanes follows the workers, and no call in flight is cancelled for that, since it is paid
+    # for. Where there are too many lanes, one ends with its case. Where there are too few, one that has ended a
+    # case opens the missing ones, and one more in its own place.
     async def _lane(self, due: deque[DueCase]) -> None:
         """Run one case after the other; where there are to be more lanes it makes way for them, and where fewer it ends."""
         more = 0
@@ -421,6 +428,8 @@ class CaseCalls(asyncio.Semaphore):
         self.children = asyncio.Semaphore(CHILDREN)
         self.in_flight = 0
 
+    # What is in use cannot be taken out of a semaphore. So the part that is too much is counted as excess, and
+    # the next calls to end pay it off before another call may begin.
     def resize(self, most: int) -> None:
         """Allow another number of calls at a time; those in flight go on."""
         for _ in range(most - self.most):

@@ -55,6 +55,9 @@ def count_lost(connection: Connection, call: str, closed: int, worker: str | Non
 
     `closed`: the last attempt that is known to have ended in an orderly way.
     """
+    # The newest reservation that is not counted tells who made the call last. That worker is lost unless it
+    # lives, has left in order, is this one, or the attempt is known to have ended. So a call is blamed only for
+    # a worker that nobody has heard of since.
     charges, workers = table("charges"), table("workers")
     is_here = func.coalesce((workers.c.left == 1) | is_live(connection, workers), false())
     known = charges.outerjoin(workers, workers.c.id == charges.c.worker)

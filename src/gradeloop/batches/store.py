@@ -270,6 +270,9 @@ class BatchStore:
         place = _place(batch_id, *question)
 
         def keep(connection: Connection) -> list[CaseConversation]:
+            # Two graders of one panel may fall back to the same model at once. Under the batch's lock the
+            # second one sees the vote of the first, and is asked again. Without the lock one model could have
+            # two votes.
             if conversation.fallback is not None:
                 _lock(connection, batch_id)
                 others = SetWork[Rows](CONVERSATIONS, place, lambda rows: rows)(connection)
@@ -306,6 +309,8 @@ class BatchStore:
         _note_end(batch_id, result)
         return result.status
 
+    # The lock comes first, so that of several cases that park at once exactly one finds all the others there
+    # and compares. Without it each of two transactions could miss the other's row, and nobody would compare.
     async def park(self, batch_id: str, place: tuple[int, int], ids: tuple[str, ...], parked: ParkedCase, cost: CallCost) -> ParkedCase:
         """Store what is known of a case until it is compared, and return that; the last of the cases to come compares them."""
 

@@ -256,6 +256,9 @@ def _rates_by_value(key: ComparedKey, runs: Kinds) -> dict[str, dict[str, Estima
 
 def human_ceiling(rated: Iterable[Rated], raters: int) -> HumanCeiling | None:
     """Return how people agree with one another, and the judge with them on the same runs."""
+    # People do not agree among themselves, so a judge cannot be expected to agree with them more than that.
+    # Both are measured on the same runs, those with several labels. If the judge were measured on all runs, the
+    # difference would also be one between runs.
     shared = Kinds(row for row in rated if len(row.labels) > 1 and row.judged is not None)
     if not shared.kinds:
         return None

@@ -201,6 +201,9 @@ class ThreadHandle:
             InvalidRequest: The update is refused.
             ThreadClosed: The thread is closed.
         """
+        # An update is taken only while a worker serves the thread, and it says what came of it. A signal waits
+        # for a worker, and says nothing. So the update goes first, and the signal only where no worker takes it
+        # in time. One update id is used throughout, so that a repeated send does not act twice.
         update_id, thread, accepted = str(uuid4()), self.workflow(), WorkflowUpdateStage.ACCEPTED
         while True:
             try:
@@ -378,6 +381,9 @@ class ThreadHandle:
         last = await self.describe()
         if last.status == WorkflowExecutionStatus.RUNNING:
             return
+        # Two callers may find the thread closed at the same time. The request id of the start is made of the
+        # closed run. So the server takes the second start for the first one, and both callers go on in one run.
+        # The second look keeps a slow caller from starting the thread from a checkpoint that is old by now.
         checkpoint = await self._last_checkpoint(last)
         if to_resume and checkpoint["thread"]["status"] == "idle":
             raise InvalidRequest(f"{self.thread_id}: nothing is interrupted in this thread; it has ended")

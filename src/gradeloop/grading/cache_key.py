@@ -22,6 +22,9 @@ TENANT_DIGITS = 24
 """The hexadecimal digits of a key that name its tenant: 96 bits, and 160 more for the question."""
 
 
+# The rest of the key depends on the tenant too, so one tenant never meets a verdict that another one paid for.
+# The first digits name the tenant, so that `gradeloop forget` finds all of a tenant's verdicts by the beginning
+# of the key.
 def key_of_tenant(key: str, tenant: str | None) -> str:
     """Return the key of a question for one tenant, whom its first digits name; without a tenant it is the key itself."""
     if tenant is None:
@@ -35,6 +38,9 @@ def tenant_digits(tenant: str) -> str:
     return hashlib.sha256(json.dumps(["tenant", tenant]).encode()).hexdigest()[:TENANT_DIGITS]
 
 
+# The key has all that can change the answer, and nothing else. A part that is missing here would reuse a
+# verdict for another question. A part too many would pay for the same question again in each run, as the
+# fence's code would. Whatever a prompt gets to say has to come in here, or raise PROMPT_VERSION.
 def reuse_key(  # noqa: PLR0913 - one argument a part of the question
     rubric: Rubric,
     group: CallGroup,

@@ -48,6 +48,9 @@ def _verified(row: VerdictRow, texts: Sequence["_Record"]) -> VerdictRow:
 
 
 def _looked_up(quote: Quote, texts: Sequence["_Record"]) -> Quote:
+    # A quote counts only in the record that it names, and only verbatim after folding. A near passage is shown
+    # to people and proves nothing: a paraphrase is where a grader's mistake hides. Records are those that the
+    # grader was shown, by the same numbers.
     record = texts[quote.record] if 0 <= quote.record < len(texts) else None
     if record is not None and any(record.has(wanted) for wanted in written_forms(quote.quote)):
         return quote.model_copy(update={"quote_match": "exact", "quote_verified": True})
@@ -136,6 +139,10 @@ def nearest_passage(wanted: str, text: str) -> tuple[int, int] | None:
     return None if alignment is None or alignment.score < SIMILARITY else (alignment.dest_start, alignment.dest_end)
 
 
+# Folding changes lengths in two ways: composing characters, and turning white space into single blanks. A
+# position is therefore mapped back in two steps: from the folded text to the composed one by its words, and
+# from there to the original by its characters. A mark that is placed by the length of the folded text would lie
+# beside the quote.
 class FoldedText:
     """A folded text that maps positions back to the original text."""
 

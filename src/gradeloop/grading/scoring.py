@@ -146,6 +146,10 @@ def _impossible(rubric: Rubric, group: CallGroup, findings: PassFindings) -> str
     return failed[0].explanation
 
 
+# A lost answer is an error only where it could matter. Where some graders of a group answered, the open rows
+# get the best score: if the rubric is not met even then, the pass fails whatever the lost ones would say. Where
+# all are lost and a criterion is decisive, nothing supports a verdict, and the pass has none. Without this rule
+# one failing grader would discard evaluations that are already certain.
 def _lost(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionRow], findings: PassFindings) -> str | None:
     """Return why the pass has no verdict, where a lost answer could change the result; else None."""
     open_ids = {row.id for row in rows if row.unverified}
@@ -237,6 +241,9 @@ def _decided(rubric: Rubric, criterion: Criterion, decision: Decision | None) ->
     return CriterionRow(**about, passed=decision.passed, reason=reason, gap=decision.gap, by="human")
 
 
+# The majority is of all voters, not of those that answered: with two of three lost, one vote would decide
+# otherwise. A row passes once more than half of all pass. It fails only if the lost votes could not change
+# that; until then it is unverified.
 def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer], by: Sequence[GraderSpec | None]) -> CriterionRow | None:
     """Return the row that a majority of all voters decides; an unverified one where lost votes could make the majority."""
     voters = len(by)

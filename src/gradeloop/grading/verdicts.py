@@ -46,6 +46,9 @@ def earlier_answers(scratch: Iterable[Message]) -> list[str]:
     return [message.content for message in scratch if message.role == "assistant" and not message.tool_calls]
 
 
+# A grader that omitted rows is asked only for those. So its answers are read one after the other, and a newer
+# row replaces an older one. An earlier answer gives its rows only if nothing else was wrong with it. Rows
+# beside another fault are not used: whoever breaks the form may also have mixed up the rows.
 def parse_verdict(
     text: str, group: CallGroup, asked: Sequence[str] | None = None, *, earlier: Iterable[str] = (), tag: str | None = None
 ) -> Verdict | Malformed:
@@ -131,6 +134,10 @@ _ROWS = TypeAdapter(dict[str, _KeyedRow])
 _SENTENCES = TypeAdapter(dict[str, str])
 
 
+# Criteria are answered under their positions, never under their ids. An id is the user's text, and a model
+# copies a long one inexactly. Positions also give equal rubrics equal schemas, so that a provider compiles one
+# grammar. A key of our form that nobody asked for is dropped with a note. Any other unknown key makes the
+# answer malformed.
 def _parse_keyed(raw: dict[str, Any], group: CallGroup, asked: tuple[str, ...], known: Verdict) -> Verdict | Malformed:
     """Read `{k1: {reason, passed, gap}, ..., unjudgeable?, summary?}`; where `unjudgeable` says something, the rows do not count."""
     keys = keys_of(group.ids)
@@ -372,6 +379,10 @@ class GraderConversation(BaseModel):
         """
         if isinstance(reading, Verdict):
             return self._next_part(reading, asked, most)
+        # The order of the ways out: one free try where no schema had bound the answer, then the repairs, then
+        # one turn only for the rows that are missing. Each way is taken once and noted in the state, so the
+        # conversation ends, also across a checkpoint. A model that never answers in form is a failure of the
+        # grader and never a verdict.
         problems, to_force, names = "; ".join(reading.problems), loose and not self.forced, names_of(asked)
         if spent is not None and not to_force:
             return self._failed(f"no verdict after {spent} and one last turn: {problems}")

@@ -163,6 +163,9 @@ class _Spending:
     def left_usd(self) -> float | None:
         return None if self.limits.budget_usd is None else self.limits.budget_usd - self.committed_usd
 
+    # A call counts when it begins, and money counts when it is known; until then a thread's whole budget is
+    # reserved. So agents that work side by side cannot spend the rest of the budget twice. A judgement that is
+    # repeated has the same id and is counted once in money.
     def begin(self, count: int = 1) -> None:
         """Count calls that are about to be made; raise InvalidRequest where a limit does not allow them."""
         if self.calls + count > self.limits.max_calls:

@@ -260,6 +260,9 @@ def build_consensus(schema: Mapping[str, Any], outputs: Sequence[dict[str, JsonV
         outputs: The answers, at least one, each valid, in the order of their rollouts.
     """
     keys = keys_of(schema)
+    # Keys are decided one by one, but texts belong to the answer that gave them. So the answer that agrees most
+    # is the base, and only its keys that differ are replaced. If every key came from another answer, the
+    # explanation could argue for a verdict that the output does not have.
     summaries = {key.name: _aggregate_key(key, [value_at(output, key.path) for output in outputs]) for key in keys}
     agreeing = [sum(_same(value_at(output, key.path), summaries[key.name].value) for key in keys) for output in outputs]
     first = agreeing.index(max(agreeing))

@@ -112,6 +112,9 @@ def _kept(placed: Sequence[_Placed]) -> list[int]:
     return sorted({owners[request_index(log, draft)], owners[draft]})
 
 
+# Each stretch begins before the end of the one before it, so that what happens at a border is in one part as a
+# whole. It is filled up to the room, but it always takes one message that no earlier stretch has (`covered`).
+# Without that, a message larger than the room would stop the loop from moving on.
 def _stretches(costs: Sequence[float], room: float) -> list[tuple[int, int]]:
     """Return the first index of each stretch of messages, and the one behind its last; each holds a message that none before it has."""
     found: list[tuple[int, int]] = []

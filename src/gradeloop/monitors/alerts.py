@@ -230,6 +230,9 @@ class _TickChanges:
         del self.opened[kind]
 
 
+# The tests of a monitor share one budget of false alarms. The chance that any of them is wrong is at most the
+# sum of their chances, however they depend on each other. So equal shares keep the promise. If each test had
+# the whole budget, a monitor with ten rules would raise ten times as many false alarms.
 def _alpha(definition: MonitorDefinition) -> float:
     """Return a test's share of the false alarms of a monitor."""
     return FALSE_ALARMS / max(len(definition.alerts) + definition.drift + (definition.anchors is not None), 1)

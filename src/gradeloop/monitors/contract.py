@@ -552,7 +552,7 @@ class BackfillCall(Strict):
 
 
 class BackfillReport(Tolerant):
-    """UnsupportedFeatures and cost of a backfill."""
+    """Counts and cost of a backfill."""
 
     read: int = 0
     """Runs of the source since then that the monitor has passed."""

@@ -211,6 +211,9 @@ class _Keeping:
             place = span.trace_id, span.span_id
             if place not in latest or latest[place].ended < span.ended:
                 latest[place] = span
+        # The rows of the traces are locked first, in the order of their names, so that two receivers never wait
+        # for each other. All counts are read and written under these locks. Otherwise two requests for one
+        # trace could each stay below its limit and exceed it together.
         traces = self._hear(sorted({span.trace_id for span in latest.values()}))
         found = table("received_spans")
         mine = (found.c.trace_id.in_(traces), found.c.span_id.in_({span.span_id for span in latest.values()}))
@@ -352,6 +355,10 @@ def _write_assembled(connection: Connection, found: Sequence[_SilentTrace]) -> A
     traces, runs = table("received_traces"), table("received_runs")
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
+    # A trace was read and put together outside of any transaction, which may take long. Here its row is locked
+    # first. The run is written only if the time and the number of its spans are those that were read. A trace
+    # that has grown meanwhile is left for the next look. Without the comparison a late span would be missing
+    # for good.
     names, now = [one.trace_id for one in found], _now()
     connection.execute(traces.update().where(traces.c.trace_id.in_(names)).values(heard=traces.c.heard))  # no span may join them now
     rows = connection.execute(select(traces).where(traces.c.trace_id.in_(names), traces.c.settled.is_(None))).mappings()

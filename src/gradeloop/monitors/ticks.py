@@ -140,6 +140,10 @@ class MonitorStore:
             monitor = monitor_of(connection, before.definition.name)
             ticks, name = table("monitor_ticks"), monitor.definition.name
             if connection.execute(select(ticks.c.number).where(ticks.c.monitor == name, ticks.c.tick == tick)).first() is None:
+                # The source was read outside of this transaction, from the cursor of `before`. If the cursor
+                # has moved, another tick has taken some of these runs, and this tick reads again. The lock
+                # makes the comparison and the write one step; otherwise two ticks could each write the same
+                # runs.
                 if monitor.cursor != before.cursor:
                     raise CursorMoved(f"the monitor {name!r} was read by another tick; this one reads again")
                 _write_tick(connection, monitor, tick, found, now)
@@ -468,6 +472,8 @@ def definition_json(definition: MonitorDefinition) -> str:
     return json.dumps(definition.model_dump(mode="json", exclude_none=True), sort_keys=True)
 
 
+# A run's content decides whether it is sampled, and no random number. So every worker chooses alike, and a tick
+# that is repeated chooses the same runs. A larger share only adds runs to those of a smaller one.
 def place_of(run_sha256: str) -> float:
     """Return the place of a run between 0 and 1, which only its content decides."""
     return int(run_sha256[:16], 16) / 2**64

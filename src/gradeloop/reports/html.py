@@ -72,6 +72,10 @@ def shown(text: str) -> str:
     return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text.replace("\r\n", "\n"))
 
 
+# What a model wrote is rendered by a parser that knows no HTML. Then the result is read back, and compared with
+# lists of elements and attributes. The second step trusts nothing of the first: a fault of the parser or of the
+# highlighter shows the text as it was written, and never runs. The page's policy would still refuse a script
+# that passed both.
 def rendered(text: str) -> "Markup | None":
     """Return a text as HTML; None where it has no Markdown in it, is too long, or would render to what is not on the lists."""
     from markupsafe import Markup
@@ -222,6 +226,9 @@ def read_id(encoded: str) -> str:
     return unquote(encoded).removeprefix("=")
 
 
+# Ids are chosen by users. Browsers take `.` and `..` as steps in any spelling, `%2e` too, so an id that
+# consists only of dots gets a `=` before it. An id that begins with `=` gets a second one, so that no two ids
+# share a path.
 def segment(text: str) -> str:
     """Return an id as one segment; `.` and `..` would be steps to a browser, whatever their spelling."""
     plain = text.strip(".") and not text.startswith("=")

@@ -99,6 +99,10 @@ def _seccomp(program: bytes) -> None:
     _prctl("the filter of system calls", _SECCOMP, 2, header)
 
 
+# Each step gives up something that no later step needs. Landlock's rules are made while every folder can still
+# be opened. Files are written by the user that will run the program. The filter comes last, since it refuses
+# the calls of the steps before it. If any step fails, the program does not start, so nothing ever runs half
+# confined.
 def main() -> None:
     """Confine this process and become the program."""
     request = json.load(sys.stdin.buffer)

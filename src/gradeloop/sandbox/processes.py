@@ -145,6 +145,10 @@ class _Call:
             TimeoutError: It takes more than `seconds`.
             EOFError: Its process has ended.
         """
+        # A cancellation may come before there is a process, while it works, and after it has answered. The lock
+        # joins `_process` and `_cancelled`, so that only a process that works on this call is killed. A process
+        # whose answer was not read to the end is closed and never given back. Its next caller would read the
+        # rest of this answer.
         with _slots:
             if self._cancelled:
                 raise CallCancelled

@@ -70,6 +70,9 @@ def number(name: str, machine: Architecture) -> int:
     return next(table[name][at] for table in _tables().values() if name in table)
 
 
+# The filter sees numbers and registers, and no memory. The architecture is checked first, since the same number
+# is another call in the 32-bit interface. What is on no list is refused and does not kill: C libraries try new
+# calls and fall back. For numbers from _NEW on the refusal is ENOSYS, which they take for an older kernel.
 @functools.cache
 def program(machine: Architecture, policy: Policy) -> bytes:
     """Return the filter as an array of `struct sock_filter`."""
@@ -141,6 +144,8 @@ def _all_but(index: int, values: tuple[int, ...], otherwise: int) -> list[Instru
     return [_argument(index), *refused, _returns(ALLOW)]
 
 
+# A jump of classic BPF reaches 255 instructions ahead. So each call has its block right behind its comparison,
+# repeated if need be; one shared block at the end could be too far away.
 def _for_calls(names: dict[str, list[int]], machine: Architecture, block: list[Instruction]) -> list[Instruction]:
     """Return the block behind a comparison with every name's number; a block ends with a return."""
     at = 0 if machine == "x86_64" else 1

@@ -48,6 +48,9 @@ def most_files(limits: Limits) -> int:
 
 def exceeded(run: Run, limits: Limits) -> str:
     """Return which limit the processes of a run exceed together, else nothing."""
+    # The sum of the processes' memory counts shared pages once for each of them, so it is never lower than the
+    # real one. It is cheap, and nearly every look ends with it. Only where it exceeds the limit is the exact
+    # part of each process read, which takes the kernel much longer.
     processes = run.processes() if limits.processes > 1 or run.in_memory else [run.leader]
     if len(processes) > limits.processes + (OF_BUBBLEWRAP if run.in_memory else 0):
         return f"it started more than {limits.processes} processes"

@@ -74,6 +74,9 @@ def corrected_rate(passed: float, runs: float, error: JudgeError) -> CorrectedRa
     return CorrectedRate(raw=raw, value=value, low=min(low, value), high=max(high, value))
 
 
+# Nothing promises that both ends of the interval grow with every pass, and some numbers have no corrected rate.
+# So all numbers are tried, and a bound is one beyond which every number has the same decision. A search by
+# halves could stop at a number that is followed by another decision.
 def deciding_passes(runs: int, error: JudgeError, threshold: float) -> tuple[int, int]:
     """Return the least number of passes from which on a corrected rate reaches a threshold, and the greatest up to which it misses it.
 
@@ -168,6 +171,8 @@ def hold_verdicts(rows: Iterable[Rated], threshold: float | None, earlier: Itera
         threshold: The least rate, 0 to 1; None to decide nothing.
         earlier: Further runs that have a label, and a verdict of the same judge.
     """
+    # A run with a label measures the judge's error. So it does not count in the rate that this error corrects,
+    # or one run would be used twice. Only where all runs have a label do they serve for both.
     judged = [row for row in rows if row.judged is not None]
     labelled = [(row, 2 * row.labels.count(True) - len(row.labels)) for row in (*judged, *earlier)]
     passed, runs, worth = _over_clusters((row.judged is True, row.cluster) for row in [row for row in judged if not row.labels] or judged)

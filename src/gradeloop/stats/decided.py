@@ -130,6 +130,9 @@ class _Side:
         """Return whether the logarithm of the ratio is that large; it is infinite where the other answer has become impossible."""
         if self.of_kind > self._null:
             return True
+        # The mean over the grid is at most its largest term. So where even the likeliest number stays below the
+        # limit, the mean need not be computed, and almost every look ends here. The likelihood rises up to that
+        # number and falls behind it, hence the nearest possible number is the best one.
         most = self._total - self.others
         likeliest = (self._total + 1) * self.of_kind // (self.of_kind + self.others)
         best = self._log(min(most, max(self._null + 1, likeliest))) if self._null < most else -math.inf

@@ -47,6 +47,10 @@ class Spread(Figures):
 
     def after(self, rate: float, runs: int) -> "Spread":
         """Return the spread with one more window."""
+        # The scales work like the digits of a binary counter. Scale k holds a first block of 2^k windows while
+        # digit k of the number of windows is 1. One more window carries: two blocks of one size are a pair,
+        # whose difference is kept, and their mean is a block of the next scale. So the state grows only with
+        # the logarithm of the windows.
         windows, rates, block, scale = self.windows + 1, self.rates + rate, rate, 0
         chance = rate * (1 - rate) / (runs - 1) if runs > 1 else rates / windows * (1 - rates / windows)  # one run varies as all do
         scales = [*self.scales, (0.0, 0.0, 0.0)][: windows.bit_length()]

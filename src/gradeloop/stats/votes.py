@@ -118,6 +118,9 @@ def choose_band(verdicts: Sequence[tuple[float, bool]], risk: float) -> Band | N
 
     Source: Geifman and El-Yaniv 2017, "Selective Classification for Deep Neural Networks", https://arxiv.org/abs/1705.08500.
     """
+    # The thresholds are tried from the lowest on, and the first that passes decides most. Each is tested at its
+    # share of the 5 %. If all were tested at the whole 5 %, one of twenty would pass by chance, and that one
+    # would be chosen.
     levels = sorted({confidence for confidence, _ in verdicts})
     tried = [levels[len(levels) * at // LEVELS] for at in range(LEVELS)] if len(levels) > LEVELS else levels
     for threshold in tried:

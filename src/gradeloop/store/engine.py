@@ -348,6 +348,9 @@ class Store:
         """
         return await (self._sets if self.shared and isinstance(work, SetWork) else self._groups).do(work)
 
+    # A set work needs no BEGIN and no COMMIT of its own, so it takes one round trip instead of three. The price
+    # is that a lost connection leaves open whether it was done; set works are therefore written so that doing
+    # one again changes nothing. A connection that failed is not used again, since nobody knows its state.
     def _do_at_once(self, work: Callable[["Connection"], T]) -> T:
         """Do set work in this thread, each statement a transaction; its connection is kept, so that a work is one round trip."""
 

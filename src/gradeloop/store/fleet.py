@@ -43,6 +43,9 @@ class Fleet:
         self._others, self._read = 0, -math.inf
         self._leaving = asyncio.Event()
 
+    # The other workers count as they were at the last look, and only while that look is fresh; then this worker
+    # counts only itself. A store that is away therefore makes batches slower, and never wider than the fleet
+    # is.
     @property
     def slots(self) -> int:
         """The slots of all live workers of the queue, as read last; only this one's own where the store does not answer."""

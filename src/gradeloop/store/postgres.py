@@ -79,6 +79,9 @@ class BoundedConnections:
         _watch(connection, entry)
         return connection
 
+    # A pooler hands a server's session to another client after each transaction, and refuses limits that are
+    # options of the session. So they are set inside of each transaction, together with its BEGIN in one
+    # message. That costs no round trip, and nothing of it stays in the session.
     def _limit(self, connection: "Connection") -> None:
         """Set the limits for this transaction, in the message that begins it: the driver's own begin would be one more round trip."""
         driver: Any = connection.connection.driver_connection
@@ -123,6 +126,9 @@ _watched: "set[ConnectionPoolEntry]" = set()
 _watcher: threading.Thread | None = None
 
 
+# The watcher shuts the socket down and does not close it. The thread that reads gets an end of the connection,
+# as after a network fault, and all of its own cleaning up still works. If the descriptor were closed, its
+# number could be another file's by the time that the reader uses it.
 def _watch(connection: Any, entry: "ConnectionPoolEntry") -> None:  # noqa: ANN401 - the driver's own
     """Watch a new connection, by a handle of our own on its socket: its number may be another file's by the time that it is cut."""
     global _watcher  # noqa: PLW0603 - one for all stores of the process; a second one would do no harm

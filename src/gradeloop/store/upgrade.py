@@ -46,6 +46,9 @@ class ForeignStore(Exception):
 
 def prepare_store(engine: "Engine") -> None:
     """Upgrade a store of an older version, or an empty one; raise ForeignStore for a newer one, and one made before 0.2.0."""
+    # The version is read twice: once without a lock, since almost every start finds today's, and once under the
+    # lock. Of several processes that start together, the first one upgrades. The others wait for it, find the
+    # new version, and must not run the migrations again.
     if (found := _read_version(engine)) < VERSION or not _is_shared(engine):
         with _alone(engine) as connection:
             if (found := version_of(connection)) < VERSION:

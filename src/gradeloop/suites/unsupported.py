@@ -72,7 +72,7 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class FindingGroup:
-    """UnsupportedFeatures of one problem."""
+    """All findings of one problem."""
 
     problem: str
     instead: str

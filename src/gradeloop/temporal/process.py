@@ -148,6 +148,9 @@ class DetachedProcess:
         """Start the process, detached, in a group of its own; its record has the facts from now on, and its pid once it has written it."""
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.unlink()
+        # The lock of the mark is taken here and inherited, so the process counts as alive from before it exists
+        # until it is gone. A second one cannot start in between. The shell writes the pid into the record,
+        # because this command may be killed right after the start.
         with self._mark.open("ab") as mark, self.log.open("ab") as log:
             self.note(noted := {**facts, "log_start": log.tell()})
             fcntl.flock(mark, fcntl.LOCK_EX)

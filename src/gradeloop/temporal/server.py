@@ -134,6 +134,9 @@ async def ensure_server(*, time_skipping: bool = False) -> ServerInfo:
     info = running_server()
     if info and info.version and await _answers(info):
         return info
+    # The lock covers only the decision to start, and not the wait for an answer, so several commands wait side
+    # by side. A server may lose a port to another program before it binds it. Then its starter tries again,
+    # while the other commands look once more and find the next process, or start it.
     process, tries = _process(), START_TRIES
     while True:
         async with process.alone():

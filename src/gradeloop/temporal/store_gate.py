@@ -103,6 +103,9 @@ class _GatedSlots(CustomSlotSupplier):
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:  # noqa: ARG002 - the SDK's
         """Wait until the gate is open and a slot is free, and take it."""
         while True:
+            # The gate may close, and the slot may go, while this waits. So both are asked again under the lock,
+            # and the future is added to the list under the same lock. If it were added outside, a slot given
+            # back in between would wake nobody.
             await self._gate.opened()
             freed = asyncio.get_running_loop().create_future()
             with self._lock:

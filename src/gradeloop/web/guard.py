@@ -180,6 +180,9 @@ class Guard:
         Raises:
             RequestRefused: It is one.
         """
+        # A page of another site can reach this port in two ways. It may send requests here; then the browser
+        # names the page's origin, and the request is refused. Or its owner points a name of their own at this
+        # address, so that the browser takes both for one site. Then `Host` is that name, and not one of ours.
         host = headers.get("host", "")
         own = {f"127.0.0.1:{self.port}", f"localhost:{self.port}"}
         if not (self.any_host or host in own or (not self.pages and is_local_name(host))):
