@@ -2,7 +2,7 @@
 
 from temporalio import activity
 
-from activities.calls.attempts import AttemptState, PaidCall, PaidTurn, UnansweredAttempt
+from activities.calls.attempts import AttemptState, PaidCall, PaidReply, UnansweredAttempt
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import OmitEmpty
@@ -24,7 +24,7 @@ class GenerateCall(PaidCall):
     """True where no further tool calls are possible."""
 
 
-class GeneratorTurn(PaidTurn):
+class GeneratorReply(PaidReply):
     """A generator's reply, what it cost, and what the worker offers."""
 
     usage: Usage
@@ -42,15 +42,15 @@ class GeneratorActivities:
         self._services = services
 
     @activity.defn(name="generate")
-    async def generate(self, call: GenerateCall) -> GeneratorTurn | UnansweredAttempt:
+    async def generate(self, call: GenerateCall) -> GeneratorReply | UnansweredAttempt:
         """Make one model call.
 
         Raises:
             ApplicationError: Its type is the kind of failure; `InvalidRequest` where the worker refuses the thread.
         """
-        return await self._services.calls.answer(call, self._turn)
+        return await self._services.calls.answer(call, self._reply)
 
-    async def _turn(self, call: GenerateCall, state: AttemptState) -> GeneratorTurn:
+    async def _reply(self, call: GenerateCall, state: AttemptState) -> GeneratorReply:
         settings = await self._services.threads.settings(call.thread.brief)
         if call.admit:
             self._services.refuse_unservable(settings)
@@ -62,7 +62,7 @@ class GeneratorActivities:
         reply = await self._services.calls.send(request, state, choice)
         offer, notes = self._services.capabilities_for(settings), model_notes(choice.model)
         self._services.threads.append(call.thread.messages, *added, reply.message)
-        return GeneratorTurn(message=reply.message, usage=reply.usage, offer=offer, added=added, notes=notes)
+        return GeneratorReply(message=reply.message, usage=reply.usage, offer=offer, added=added, notes=notes)
 
     def _request(self, call: GenerateCall, settings: GradingSettings, messages: list[Message], model: ModelSpec) -> ModelRequest:
         generator = settings.generator

@@ -9,7 +9,7 @@ from pydantic import Field
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calls.attempts import AttemptState, PaidCall, PaidTurn, UnansweredAttempt
+from activities.calls.attempts import AttemptState, PaidCall, PaidReply, UnansweredAttempt
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
@@ -68,7 +68,7 @@ class GradeCall(PaidCall):
         return messages if self.whole else messages[: self.draft + 1]
 
 
-class GraderTurn(PaidTurn):
+class GraderReply(PaidReply):
     """A grader's reply: tool calls in `message`, or an answer and how it reads."""
 
     verdict: OmitEmpty[Verdict | None] = None
@@ -98,11 +98,11 @@ class GraderActivities:
         self._services = services
 
     @activity.defn(name="grade")
-    async def grade(self, call: GradeCall) -> GraderTurn | UnansweredAttempt:
+    async def grade(self, call: GradeCall) -> GraderReply | UnansweredAttempt:
         """Make one model call and read its answer strictly. An ApplicationError's type is the kind of failure."""
-        return await self._services.calls.answer(call, self._turn)
+        return await self._services.calls.answer(call, self._reply)
 
-    async def _turn(self, call: GradeCall, state: AttemptState) -> GraderTurn:
+    async def _reply(self, call: GradeCall, state: AttemptState) -> GraderReply:
         settings = await self._services.threads.settings(call.thread.brief)
         if call.admit:
             self._services.refuse_unservable(settings)
@@ -117,7 +117,7 @@ class GraderActivities:
         reply = await self._services.calls.send(request, state, choice)
         message = reply.message
         self._services.threads.append(call.scratch, *added, message)
-        turn = GraderTurn(
+        paid = GraderReply(
             message=message,
             usage=reply.usage,
             fallback=choice.fallback,
@@ -130,10 +130,10 @@ class GraderActivities:
             prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
         )
         if message.tool_calls and not call.last:
-            return turn
+            return paid
         reading = parse_verdict(message.content, group, question.due, earlier=earlier_answers(scratch), tag=request.tag)
         reading = verify_quotes(reading, messages) if group.quoted else reading
-        return turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
+        return paid.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
 
     def _judge(self, call: GradeCall, settings: GradingSettings) -> ModelSpec:
         """Return the model that is to answer, with its fallbacks."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from activities.generate import GenerateCall, GeneratorTurn
+from activities.generate import GenerateCall, GeneratorReply
 from gradeloop.contract.messages import Message, Usage, unanswered
 from gradeloop.contract.model_spec import tool_names
 from gradeloop.contract.provider import Step
@@ -128,15 +128,15 @@ class GradingLoop:
                 step = f"generator.{len(thread.log) - 1}"
                 for message in await self._tools.answer(exchange, wanted, tool_names(thread.generator.tools), step):
                     self._append(message)
-            turn = await self._call_generator(exchange)
+            reply = await self._call_generator(exchange)
             exchange.steps += 1
-            self._spend(turn.usage)
-            self._calls.learn(turn.offer)
+            self._spend(reply.usage)
+            self._calls.learn(reply.offer)
             if thread.run:
-                thread.run.notes = join_notes(thread.run.notes, turn.notes)
-            index = [self._append(message) for message in (*turn.added, turn.message)][-1]
+                thread.run.notes = join_notes(thread.run.notes, reply.notes)
+            index = [self._append(message) for message in (*reply.added, reply.message)][-1]
             self._calls.note_returned(MESSAGES, thread.log)
-            if not turn.message.tool_calls:
+            if not reply.message.tool_calls:
                 thread.drafting = None
                 return index
             if exchange.exhausted:
@@ -155,7 +155,7 @@ class GradingLoop:
         self._thread.drafting = None
         return index
 
-    async def _call_generator(self, exchange: Exchange) -> GeneratorTurn:
+    async def _call_generator(self, exchange: Exchange) -> GeneratorReply:
         exchange.exhausted = exchange.exhausted or exchange.steps >= self._thread.generator.turns
         run = self._thread.run
         step = Step(role="generator", run=run.ordinal if run else 0, iteration=run.iteration if run else 0, step=exchange.steps)
@@ -166,7 +166,7 @@ class GradingLoop:
 
         number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
         try:
-            return await self._calls.make_paid("generate", call, exchange, self._spend, f"generate #{number}", GeneratorTurn)
+            return await self._calls.make_paid("generate", call, exchange, self._spend, f"generate #{number}", GeneratorReply)
         except ActivityError as error:
             raise self._meaning_of(error) from None
 

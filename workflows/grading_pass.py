@@ -6,7 +6,7 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError
 
-from activities.grade import GradeCall, GraderTurn
+from activities.grade import GradeCall, GraderReply
 from activities.tool_call import ToolRequest
 from gradeloop.contract.criterion import Check
 from gradeloop.contract.evaluation import Judgement
@@ -159,28 +159,28 @@ class GradingPass:
                 step = f"grader.{self._state.draft}.{group.index}.{sample}.{len(log) - 1}"
                 for message in await self._tools.answer(conversation, wanted, conversation.offered, step, self._draft):
                     log.append(message)
-            turn = await self._call_grader(group, sample, conversation, key)
-            if turn.fallback is not None and turn.fallback.id in self._taken(group, sample):
-                self._spend(turn.usage)  # another vote has gone to the same model meanwhile: it votes once
+            reply = await self._call_grader(group, sample, conversation, key)
+            if reply.fallback is not None and reply.fallback.id in self._taken(group, sample):
+                self._spend(reply.usage)  # another vote has gone to the same model meanwhile: it votes once
                 continue
-            conversation.fallback = turn.fallback
-            conversation.form = turn.form
-            if turn.form is not None:
-                self._thread.forms[turn.form.model] = turn.form
+            conversation.fallback = reply.fallback
+            conversation.form = reply.form
+            if reply.form is not None:
+                self._thread.forms[reply.form.model] = reply.form
             conversation.steps += 1
-            conversation.offered = turn.tools
-            conversation.prompt_sha256 = conversation.prompt_sha256 or turn.prompt_sha256
-            for message in (*turn.added, turn.message):
+            conversation.offered = reply.tools
+            conversation.prompt_sha256 = conversation.prompt_sha256 or reply.prompt_sha256
+            for message in (*reply.added, reply.message):
                 log.append(message)
-            self._calls.learn(turn.offer)
+            self._calls.learn(reply.offer)
             self._calls.note_returned(key, log)
-            self._state.notes = join_notes(self._state.notes, turn.notes)
-            self._spend(turn.usage)
-            reading = turn.verdict or turn.malformed
-            if reading is None:  # the turn calls tools
+            self._state.notes = join_notes(self._state.notes, reply.notes)
+            self._spend(reply.usage)
+            reading = reply.verdict or reply.malformed
+            if reading is None:  # the reply calls tools
                 continue
-            most = most_criteria(group, turn.form) if turn.form else None
-            following = conversation.take(reading, group.ids, loose=turn.loose, spent=self._spent(conversation), most=most)
+            most = most_criteria(group, reply.form) if reply.form else None
+            following = conversation.take(reading, group.ids, loose=reply.loose, spent=self._spent(conversation), most=most)
             if isinstance(following, Message):
                 log.append(following)
 
@@ -195,7 +195,7 @@ class GradingPass:
         self._state.usage += usage
         self._thread.spend(usage)
 
-    async def _call_grader(self, group: scoring.CallGroup, sample: int, conversation: Conversation, key: str) -> GraderTurn:
+    async def _call_grader(self, group: scoring.CallGroup, sample: int, conversation: Conversation, key: str) -> GraderReply:
         conversation.exhausted = conversation.exhausted or conversation.steps >= self._thread.limits("grader").turns
         place = {"run": self._run.ordinal, "iteration": self._run.iteration, "group": group.index, "sample": sample}
         step = Step.model_validate({"role": "grader", "step": conversation.steps} | place)
@@ -221,7 +221,7 @@ class GradingPass:
             )
 
         try:
-            return await self._calls.make_paid("grade", call, conversation, self._spend, _summary(step, group), GraderTurn)
+            return await self._calls.make_paid("grade", call, conversation, self._spend, _summary(step, group), GraderReply)
         except ActivityError as error:
             raise GraderFailed(describe_error(error)) from None
 

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calls.attempts import AttemptState, PaidCall, PaidTurn, UnansweredAttempt
+from activities.calls.attempts import AttemptState, PaidCall, PaidReply, UnansweredAttempt
 from activities.capabilities import WorkerServices, model_notes
 from activities.errors import failure
 from activities.grade import seeded
@@ -71,7 +71,7 @@ class JudgeCall(PaidCall):
     """Number of this judgement of the run, from 0; each number has its own seeds."""
 
 
-class JudgeTurn(PaidTurn):
+class JudgeReply(PaidReply):
     """A judge's reply, and how it reads: an output, or the problems of one that breaks its schema."""
 
     output: dict[str, JsonValue] | None = None
@@ -125,11 +125,11 @@ class JudgeActivities:
         self._runs = RunLoader()
 
     @activity.defn(name="judge")
-    async def judge(self, call: JudgeCall) -> JudgeTurn | UnansweredAttempt:
+    async def judge(self, call: JudgeCall) -> JudgeReply | UnansweredAttempt:
         """Make one model call and read its answer strictly. An ApplicationError's type is the kind of failure."""
-        return await self._services.calls.answer(call, self._turn)
+        return await self._services.calls.answer(call, self._reply)
 
-    async def _turn(self, call: JudgeCall, state: AttemptState) -> JudgeTurn:
+    async def _reply(self, call: JudgeCall, state: AttemptState) -> JudgeReply:
         subject = await self._runs.subject(call.subject)
         scratch = await self._services.threads.messages(call.scratch)
         choice = state.choose(call.model)
@@ -143,7 +143,7 @@ class JudgeActivities:
         reply = await self._services.calls.send(request, state, choice)
         self._services.threads.append(call.scratch, reply.message)
         answer = await read_answer(reply.message.content, subject.judge, subject.run, is_large=is_large)
-        turn = JudgeTurn(
+        paid = JudgeReply(
             message=reply.message,
             usage=reply.usage,
             prompt_sha256=sha256,
@@ -151,8 +151,8 @@ class JudgeActivities:
             notes=model_notes(request.spec),
         )
         if isinstance(answer, ValidAnswer):
-            return turn.model_copy(update={"output": answer.output, "citations": answer.citations})
-        return turn.model_copy(update={"problems": answer.problems})
+            return paid.model_copy(update={"output": answer.output, "citations": answer.citations})
+        return paid.model_copy(update={"problems": answer.problems})
 
     def _refuse_unservable(self, model: ModelSpec, subject: Subject) -> None:
         """Refuse a judge of a provider that is not known, or with a fallback that cannot be called, or cannot answer as this judge does.

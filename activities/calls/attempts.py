@@ -55,7 +55,7 @@ class PaidCall(Strict):
     """The paid attempt before this one, where that gave no answer."""
 
 
-class PaidTurn(Tolerant):
+class PaidReply(Tolerant):
     """The result of a paid call of a thread or a judgement: the model's reply, and how it reads."""
 
     message: Message

@@ -14,7 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
 from activities.calls import retries
-from activities.calls.attempts import AbandonedAttempts, AttemptState, PaidCall, PaidTurn, UnansweredAttempt, heartbeats, stop_requested
+from activities.calls.attempts import AbandonedAttempts, AttemptState, PaidCall, PaidReply, UnansweredAttempt, heartbeats, stop_requested
 from activities.calls.limiter import CHARACTERS_A_TOKEN, LIMITED, CallLimiter, MustWait, Permit
 from activities.calls.quarantine import LOST, Quarantine
 from activities.calls.rate_headers import kept_headers
@@ -42,11 +42,11 @@ WORKER_LOST = "worker_lost"
 RECORDED_SECONDS = 3.0
 """Seconds after which a heartbeat is with the server: a worker sends one every 2 seconds at most."""
 
-TURN_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
+REPLY_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
 """The most bytes of a reply together with how it reads, as JSON: Temporal takes a payload of 2 MiB."""
 
 Call = TypeVar("Call", bound=PaidCall)
-Turn = TypeVar("Turn", bound=PaidTurn)
+Paid = TypeVar("Paid", bound=PaidReply)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class ModelCalls:
                 state.ended = True
                 await state.until_end.aclose()
 
-    async def answer(self, call: Call, work: Callable[[Call, AttemptState], Coroutine[Any, Any, Turn]]) -> Turn | UnansweredAttempt:
+    async def answer(self, call: Call, work: Callable[[Call, AttemptState], Coroutine[Any, Any, Paid]]) -> Paid | UnansweredAttempt:
         """Do an attempt of a thread's or a judgement's call; a paid one without an answer is returned, and its workflow asks again.
 
         Temporal's own retries are for attempts that cost nothing: an activity that is stopped between two of them ends without a word of
@@ -120,9 +120,9 @@ class ModelCalls:
         state: AttemptState | None = None
         try:
             async with self.attempt(earlier=call.earlier) as state:
-                if (turn := await self.abandoned.adopt(state)) is not None:
-                    return turn  # type: ignore[no-any-return]  # the same call's
-                return await self.abandoned.pay(state, lambda: _sendable_turn(work(call, state), state), lambda turn: turn.message.size())
+                if (paid := await self.abandoned.adopt(state)) is not None:
+                    return paid  # type: ignore[no-any-return]  # the same call's
+                return await self.abandoned.pay(state, lambda: _sendable(work(call, state), state), lambda paid: paid.message.size())
         except Exception as error:
             if state is None or not state.spent.calls:
                 raise
@@ -338,22 +338,22 @@ class ModelCalls:
         return retries.failed_call(fault, decision, state.spent, endpoint=endpoint, pause=pause, waits_for=waits)
 
 
-async def _sendable_turn(work: Awaitable[Turn], state: AttemptState) -> Turn:
-    """Refuse a turn that its workflow cannot be given: outside of the call that would fail too, and be paid again and counted nowhere.
+async def _sendable(work: Awaitable[Paid], state: AttemptState) -> Paid:
+    """Refuse a reply that its workflow cannot be given: outside of the call that would fail too, and be paid again and counted nowhere.
 
     Raises:
         ApplicationError: Of type `ThreadTooLarge`, or `malformed_response`; its details are what all attempts have cost.
     """
-    turn = await work
+    paid = await work
     try:
-        size = len(to_json(turn))
+        size = len(to_json(paid))
     except (PydanticSerializationError, ValueError) as error:
         text = f"the reply cannot be written as JSON: {conceal(str(error))}"
         raise priced_failure(text, "malformed_response", state.details(), final=True) from None
-    if size > TURN_BYTES:
-        text = f"the reply and how it reads have {size} bytes together, {TURN_BYTES} at most; ask for less at once"
+    if size > REPLY_BYTES:
+        text = f"the reply and how it reads have {size} bytes together, {REPLY_BYTES} at most; ask for less at once"
         raise priced_failure(text, "ThreadTooLarge", state.details(), final=True)
-    return turn
+    return paid
 
 
 def _follow(state: AttemptState, decision: retries.RetryDecision, why: str) -> ApplicationError:

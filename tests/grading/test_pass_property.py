@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.capabilities import WorkerCapabilities
-from activities.grade import GradeCall, GraderTurn
+from activities.grade import GradeCall, GraderReply
 from activities.tool_call import ToolRequest
 from gradeloop.contract.evaluation import CheckOutcome, Decision, EventType, Evidence, Verdict
 from gradeloop.contract.messages import Log, Message, Usage
@@ -37,7 +37,7 @@ class Script:
         self._replies = replies
         self._checks = checks
 
-    async def make(self, _activity: str, call: GradeCall | ToolRequest, _options: object, **_more: object) -> GraderTurn | Evidence:
+    async def make(self, _activity: str, call: GradeCall | ToolRequest, _options: object, **_more: object) -> GraderReply | Evidence:
         """Answer a grader's call, or a check."""
         if isinstance(call, ToolRequest):
             return Evidence(call=call.call, text="", outcome=CheckOutcome(passed=self._checks, gap=None if self._checks else "no"))
@@ -50,7 +50,7 @@ class Script:
         good = reading if isinstance(reading, Verdict) else None
         bad = None if isinstance(reading, Verdict) else reading
         message = Message(role="assistant", content=text or "nothing")
-        return GraderTurn(message=message, verdict=good, malformed=bad, usage=Usage(calls=1), offer=self.capabilities)
+        return GraderReply(message=message, verdict=good, malformed=bad, usage=Usage(calls=1), offer=self.capabilities)
 
     def _well_formed(self, call: GradeCall, passed: dict[str, bool]) -> str:
         """Return a verdict on just what is asked."""
@@ -72,7 +72,7 @@ class Script:
     def learn(self, capabilities: WorkerCapabilities) -> None:
         """Take no note."""
 
-    async def make_paid(self, activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn | Evidence:
+    async def make_paid(self, activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderReply | Evidence:
         """Answer a grader's call, whose budget is unlimited."""
         return await self.make(activity, call(), None)
 

@@ -9,8 +9,8 @@ from temporalio.api.common.v1 import Payload
 from activities.calls.attempts import UnansweredAttempt
 from activities.calls.retries import FailedAttempts
 from activities.capabilities import ToolFacts, WorkerCapabilities
-from activities.generate import GenerateCall, GeneratorTurn
-from activities.grade import GradeCall, GraderTurn
+from activities.generate import GenerateCall, GeneratorReply
+from activities.grade import GradeCall, GraderReply
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef
 from activities.tool_call import ToolRequest
 from gradeloop.contract.evaluation import CheckOutcome, Evidence, Verdict, VerdictRow
@@ -77,7 +77,7 @@ class RaceWorker:
             message = Message(role="assistant", tool_calls=(ToolCall(id=look_id(here), name="look"),))
         else:
             raise WrongCall(f"a draft is asked for after {log[-1]}")
-        return Called(name=f"generate {here}", result=GeneratorTurn(message=message, usage=PAID, offer=self._offer))
+        return Called(name=f"generate {here}", result=GeneratorReply(message=message, usage=PAID, offer=self._offer))
 
     def _grade(self, call: GradeCall) -> Called:
         log, scratch = self._read_log(call.thread.messages), self._read_log(call.scratch)
@@ -94,12 +94,12 @@ class RaceWorker:
         tool = ToolCall(id=search_id(call.draft, place.run, place.group), name="search")
         common: dict[str, Any] = {"usage": PAID, "tools": ("search",), "offer": self._offer}
         if place.step == 0:
-            return Called(name=name, result=GraderTurn(message=Message(role="assistant", tool_calls=(tool,)), **common))
+            return Called(name=name, result=GraderReply(message=Message(role="assistant", tool_calls=(tool,)), **common))
         passed = place.iteration >= PASSES_FROM or place.group > 0
         rows = tuple(VerdictRow(id=one, reason="so it is", passed=passed, gap=None if passed else "too bad") for one in call.asked)
         verdict = Verdict(criteria=rows, explanation="as it is", result="satisfied" if passed else "needs_revision")
         message = Message(role="assistant", content=verdict.model_dump_json())
-        return Called(name=name, result=GraderTurn(message=message, verdict=verdict, **common))
+        return Called(name=name, result=GraderReply(message=message, verdict=verdict, **common))
 
     def _count(self, request: ToolRequest) -> Called:
         run, iteration, place = request.operation_id.rsplit(":", 2)
@@ -159,9 +159,9 @@ class RaceWorker:
 
     def note_result(self, activity: str, payload: Payload, result: BaseModel) -> None:
         """Keep the message that a model call returned, as the worker that made it does."""
-        if isinstance(result, GeneratorTurn):
+        if isinstance(result, GeneratorReply):
             key, count = "messages", GenerateCall.model_validate_json(payload.data).thread.messages.count
-        elif isinstance(result, GraderTurn):
+        elif isinstance(result, GraderReply):
             scratch = GradeCall.model_validate_json(payload.data).scratch
             key, count = scratch.key, scratch.count
         else:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from temporalio.client import Client
 
 from activities.capabilities import WorkerCapabilities
-from activities.grade import GradeCall, GraderTurn
+from activities.grade import GradeCall, GraderReply
 from gradeloop.contract.evaluation import Evaluation, Malformed, Verdict
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.rubric import Rubric
@@ -401,7 +401,7 @@ class Script:
         self._earlier: list[str] = []
         self.capabilities = WorkerCapabilities(search_attributes=False, external_storage=False)
 
-    async def make_paid(self, _activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn:
+    async def make_paid(self, _activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderReply:
         """Read the next reply as `grade` does."""
         text, asked = next(self._replies, "nothing more"), call()
         reading = parse_verdict(text, call_groups(self._rubric)[asked.step.group], asked.pending or None, earlier=self._earlier)
@@ -409,7 +409,7 @@ class Script:
         verdict = reading if isinstance(reading, Verdict) else None
         malformed = None if isinstance(reading, Verdict) else reading
         said = Message(role="assistant", content=text)
-        return GraderTurn(message=said, verdict=verdict, malformed=malformed, usage=Usage(calls=1), offer=self.capabilities)
+        return GraderReply(message=said, verdict=verdict, malformed=malformed, usage=Usage(calls=1), offer=self.capabilities)
 
     def thread_reference(self) -> dict[str, object]:
         """Return a reference that nobody follows."""

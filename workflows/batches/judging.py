@@ -10,7 +10,7 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.workflow import ActivityConfig
 
-from activities.batches.judge import JudgeCall, JudgeTurn, Subject, SubjectPage, SubjectRef
+from activities.batches.judge import JudgeCall, JudgeReply, Subject, SubjectPage, SubjectRef
 from activities.state_cache import GradingSettings
 from gradeloop.contract.base import Page, page_of
 from gradeloop.contract.evaluation import Malformed
@@ -277,36 +277,36 @@ class Rollouts:
         while True:
             repairs = conversation.repairs
             try:
-                turn = await self._call_judge(number, at, key, conversation)
+                reply = await self._call_judge(number, at, key, conversation)
             except (activity_calls.ProviderAway, activity_calls.OverBudget) as error:
                 return Rollout(index=at, unavailable=str(error), repairs=repairs)
             except ActivityError as error:
                 return Rollout(index=at, unavailable=activity_calls.describe_error(error), repairs=repairs)
             conversation.steps += 1
-            log.append(turn.message)
+            log.append(reply.message)
             self._calls.note_returned(key, log)
-            self._thread.spend(turn.usage)
-            self.notes = join_notes(self.notes, turn.notes)
-            model = turn.fallback or (self.judge.model_at(at) if self.judge.panel else None)  # None if one model judges
+            self._thread.spend(reply.usage)
+            self.notes = join_notes(self.notes, reply.notes)
+            model = reply.fallback or (self.judge.model_at(at) if self.judge.panel else None)  # None if one model judges
             rollout = Rollout(
                 index=at,
-                output=turn.output,
-                citations=turn.citations,
+                output=reply.output,
+                citations=reply.citations,
                 repairs=repairs,
                 model=model.id if model else None,
-                prompt_sha256=turn.prompt_sha256,
+                prompt_sha256=reply.prompt_sha256,
             )
-            if turn.output is not None:
+            if reply.output is not None:
                 return rollout
             following = conversation.take(
-                Malformed(problems=turn.problems), (), ask_again=lambda problems, _: repair_message(self.judge, problems)
+                Malformed(problems=reply.problems), (), ask_again=lambda problems, _: repair_message(self.judge, problems)
             )
             if not isinstance(following, Message):
-                invalid = {"invalid": "; ".join(turn.problems), "raw_text": shorten_raw(turn.message.content)}
+                invalid = {"invalid": "; ".join(reply.problems), "raw_text": shorten_raw(reply.message.content)}
                 return rollout.model_copy(update=invalid)
             log.append(following)
 
-    async def _call_judge(self, number: int, at: int, key: str, conversation: Conversation) -> JudgeTurn:
+    async def _call_judge(self, number: int, at: int, key: str, conversation: Conversation) -> JudgeReply:
         step = Step(role="grader", iteration=number, sample=at, step=conversation.steps)
         what = "reflect" if number else "judge"
         summary = f"{what} #{at + 1}" + (f".{conversation.steps + 1}" if conversation.steps else "")
@@ -325,7 +325,7 @@ class Rollouts:
                 repeat=self._repeat,
             )
 
-        return await self._calls.make_paid("judge", call, conversation, self._thread.spend, summary, JudgeTurn)
+        return await self._calls.make_paid("judge", call, conversation, self._thread.spend, summary, JudgeReply)
 
     def _reference(self) -> SubjectRef:
         """Return the subject by its sha256: in full where it is small, and once where it is not too large."""
