@@ -614,6 +614,7 @@ RULES = (
     Rule("docs/ci.md", "yaml", is_github_workflow, having="jobs:"),
     Rule("docs/ci.md", "yaml", is_gitlab_job),
     Rule("docs/ci.md", "sh recipe", is_recipe),
+    Rule("docs/ci.md", "sh", names_commands),
     Rule("docs/cli.md", "text", is_usage),
     *(Rule("docs/cookbook.md", kind, is_value, "tutorial") for kind in ("json", "yaml")),
     Rule("docs/cookbook.md", "text", is_text, "tutorial"),
