@@ -4,7 +4,9 @@ import asyncio
 import io
 import json
 import signal
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from temporalio.client import Client
 from gradeloop.cli.task_file import TaskFlags, read_task
 from gradeloop.cli.threads import resume_thread, run_task
 from gradeloop.client.client import GradingClient
+from gradeloop.store.engine import STORE_FILE
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.cli import CommandLine, Done
 from tests.rig.failing_models import listening
@@ -180,6 +183,28 @@ def test_what_cannot_be_compared_with_a_thread_says_so(commands: CommandLine) ->
     assert (mixed.code, "one is a thread and the other a batch" in mixed.err) == (2, True), mixed.err
     assert (baseline.code, long.code, "No thread has that name" in long.err) == (2, 2, True), long.err
     assert "pass rate" not in same.out
+
+
+def test_a_name_of_a_batch_and_of_a_thread_is_refused_until_one_is_meant(commands: CommandLine) -> None:
+    suite = {"prompts": ["hi"], "providers": ["echo"], "tests": [{"id": "a", "assert": [{"type": "contains", "value": "hi"}]}]}
+    (commands.folder / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    assert commands("eval", "-o", "twice.json").code == 0
+    alone, name = commands("diff", "latest", json.loads((commands.folder / "twice.json").read_text())["summary"]["batch_id"]), "twice"
+    assert commands("run", commands.task("twice", [draft(0), grade(0)], thread=name)).code == 0
+    with closing(sqlite3.connect(commands.state / STORE_FILE)) as store:  # as if another server had run the batch
+        newest = "(SELECT id FROM batches ORDER BY created DESC LIMIT 1)"
+        store.execute(f"UPDATE cases SET batch_id = 'twice' WHERE batch_id = {newest}")
+        store.execute(f"UPDATE batches SET id = 'twice' WHERE id = {newest}")
+        store.commit()
+
+    both, batch, thread = (commands("diff", f"{mark}{name}", f"{mark}{name}") for mark in ("", "batch:", "thread:"))
+    nobody = commands("diff", "thread:nobody", f"thread:{name}")
+
+    assert (alone.code, "1 same of 1 case" in alone.out) == (0, True), alone.err
+    assert (both.code, f"write batch:{name} or thread:{name}" in both.err) == (2, True), both.err
+    assert (batch.code, "1 same of 1 case" in batch.out) == (0, True), batch.err
+    assert (thread.code, "1 same of 1 draft" in thread.out) == (0, True), thread.err
+    assert (nobody.code, "there is no thread 'nobody'" in nobody.err) == (2, True), nobody.err
 
 
 def test_a_server_that_is_away_is_not_a_thread_that_is_not_there(commands: CommandLine) -> None:
