@@ -16,16 +16,19 @@ from gradeloop.calibration.cli.backtest import (
     ENDS,
     Backtest,
     BacktestOptions,
+    Story,
     _price,
     backtest_lines,
     backtest_page,
     run_backtest,
+    similar_stories,
     story_of,
 )
 from gradeloop.calibration.cli.measure import AskFlags
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.provider import Step
 from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.store.engine import Store, own_store
 from gradeloop.store.tables import table
@@ -199,17 +202,34 @@ async def test_threads_by_another_rubric_are_left_out_and_counted(served: Served
 
     changed = rubric(tmp_path, [{"id": "c1", "description": prefix}, {"id": "c2", "description": "it is new"}])
     found = await run_backtest(BacktestOptions(changed))
+    closest = await run_backtest(BacktestOptions(rubric(tmp_path, [{"description": f"{prefix} nowhere"}], "none")))
     with pytest.raises(InvalidRequest, match="has a run that ended by such a rubric; name theirs with --of"):
-        await run_backtest(BacktestOptions(rubric(tmp_path, [{"description": f"{prefix} nowhere"}], "none")))
+        await run_backtest(BacktestOptions(changed, of=rubric(tmp_path, [{"description": f"{prefix} nowhere"}], "none")))
     human = [{"id": "c1", "description": prefix}, {"id": "c2", "description": "ok", "human": True}]
     with pytest.raises(InvalidRequest, match="rubric: a person decides c2; a judge asks nobody"):
         await run_backtest(BacktestOptions(rubric(tmp_path, human, "human")))
     with pytest.raises(InvalidRequest, match="--since is 'monday'"):
         await run_backtest(BacktestOptions(changed, since="monday"))
 
+    assert closest is not None
+    assert (closest.threads, closest.asked) == (1, closest.drafts)
     assert found is not None
     assert (found.threads, [name for name, row in found.criteria.items() if row.get("asked")]) == (1, ["c2"])
     assert found.left_out["have no run that ended by this rubric"] >= 1
+
+
+def test_without_a_shared_question_the_rubric_that_reads_most_like_it_is_taken_of_a_few() -> None:
+    def stories(*texts: str) -> list[Story]:
+        new = Rubric.model_validate("- the last line turns to another place")
+        olds = [Rubric.model_validate({"criteria": [{"description": text}]}) for text in texts]
+        return [Story(str(at), old, new, {}, Grader(), (), (), None) for at, old in enumerate(olds)]
+
+    few = stories("the last line turns away", "it is polite", "the last line turns away", "it names a source")
+
+    assert [one.thread_id for one in similar_stories(few)] == ["0", "2"]
+    assert similar_stories(stories("it is polite", "the last line turns to another place"))[0].thread_id == "1"
+    assert similar_stories(stories("a", "b", "c", "the last line turns away")) == []
+    assert similar_stories([]) == []
 
 
 async def test_another_grader_is_asked_for_every_criterion_in_one_call_a_draft(served: Served, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import takewhile
 from pathlib import Path
 from shlex import quote
@@ -55,6 +56,9 @@ ENDS = ("satisfied", "max_iterations_reached")
 """The statuses of a run that was graded to its end."""
 
 End = Literal["sent_back", "accepted", "same", "diverges", "unknown"]
+
+OTHER_RUBRIC = "have no run that ended by this rubric"
+"""The reason for which a thread is left out whose rubric is not meant."""
 
 _ROWS = TypeAdapter(tuple[CriterionRow, ...])
 
@@ -203,9 +207,9 @@ def part_of(rubric: Rubric, ids: set[str]) -> Rubric | None:
 
 
 def story_of(thread: Mapping[str, Any], rubric: Rubric, of: Rubric | None, grader: ModelSpec | None) -> Story | None:
-    """Return the last run of a checkpoint's thread; None where it has not ended, or was graded by a rubric that is not meant.
+    """Return the last run of a checkpoint's thread; None where it has not ended, or was graded by another rubric than `of`.
 
-    `of`: the rubric of the runs that are meant; by default those whose rubric shares a question with the other one.
+    `of`: the rubric of the runs that are meant; by default any.
     `grader`: the model that judges; by default the thread's own, and then only what changed is asked.
 
     Raises:
@@ -217,7 +221,7 @@ def story_of(thread: Mapping[str, Any], rubric: Rubric, of: Rubric | None, grade
     messages = tuple(Message.model_validate(one) for one in thread["log"])
     old, variables = Rubric.model_validate(thread.get("rubric") or ""), thread.get("vars")
     new, meant = fill(rubric, variables) or rubric, fill(of, variables)
-    is_meant = kept_criteria(old, new, other_grader=False) if meant is None else meant.sha256() == old.sha256()
+    is_meant = meant is None or meant.sha256() == old.sha256()
     whole = judged and judged[-1].status in ENDS and judged[0].rubric_sha256 == old.sha256()
     if not is_meant or not whole or not all(messages[one.draft].content.strip() for one in judged):
         return None
@@ -227,6 +231,27 @@ def story_of(thread: Mapping[str, Any], rubric: Rubric, of: Rubric | None, grade
     kept = kept_criteria(old, new, other_grader=grader is not None)
     priority = with_tenant(None, (thread.get("priority") or {}).get("tenant"), level=4)
     return Story(str(thread["thread_id"]), old, new, kept, own.model_copy(update={"model": model}), judged, messages, priority)
+
+
+FEW = 3
+"""The most rubrics among which the one that reads most like another is looked for."""
+
+
+def similar_stories(stories: Sequence[Story]) -> list[Story]:
+    """Return the runs whose rubric shares a question with the other one; without any, those of the rubric whose criteria read most like it.
+
+    None are returned where that would be one of more than a few rubrics.
+    """
+    shared = [story for story in stories if kept_criteria(story.old, story.new, other_grader=False)]
+    old = {story.old.sha256(): story for story in stories}
+    if shared or not 0 < len(old) <= FEW:
+        return shared
+    closest = max(old, key=lambda name: SequenceMatcher(a=_texts(old[name].old), b=_texts(old[name].new)).ratio())
+    return [story for story in stories if story.old.sha256() == closest]
+
+
+def _texts(rubric: Rubric) -> str:
+    return "\n".join(str(criterion.description) for criterion in rubric.criteria)
 
 
 def report_backtest(
@@ -313,7 +338,9 @@ async def run_backtest(options: BacktestOptions) -> Backtest | None:
     if len(listed) == options.limit:
         typer.echo(f"only the newest {options.limit:,} threads are looked at; narrow them by --since, or raise --limit", err=True)
     left_out = Counter(f"are {one.status}" for one in listed if one.status not in {*ENDS, "completed"})
-    stories = await _read([one for one in listed if one.status in {*ENDS, "completed"}], client, left_out, judge.rubric, of, grader)
+    found = await _read([one for one in listed if one.status in {*ENDS, "completed"}], client, left_out, judge.rubric, of, grader)
+    stories = found if of else similar_stories(found)
+    left_out.update([OTHER_RUBRIC] * (len(found) - len(stories)))
     if not stories:
         raise InvalidRequest(f"none of {counted(len(listed), 'thread')} has a run that ended by such a rubric; name theirs with --of")
     asked = [request for story in stories for request in story.requests()]
@@ -370,7 +397,7 @@ def _story_or_reason(thread: Any, *about: Any) -> Story | str:  # noqa: ANN401 -
         return "are forks"
     if (story := story_of(thread, *about)) is not None:
         list(story.requests())  # refuses what no judgement can be asked about
-    return story or "have no run that ended by this rubric"
+    return story or OTHER_RUBRIC
 
 
 def _price(cost_usd: float | None) -> str:
