@@ -1,12 +1,13 @@
 """The gate that knows the judge's error: its lower bound decides, too few labels decide nothing, and it is seldom wrong."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from gradeloop.batches.answer import gate_lines
-from gradeloop.batches.gate import gate_rate
+from gradeloop.batches.gate import rated_judgements
 from gradeloop.judges.contract import JudgeResult, parse_judge
 from gradeloop.judges.judgements import Label
 from gradeloop.stats.bootstrap import binomial
@@ -29,12 +30,18 @@ def labelled(run: str, passed: bool, by: str = "ann") -> Label:
     return Label(agent_run_id=run, label_value={"label": "match" if passed else "no match"}, created_by=by)
 
 
+def gate_rate(
+    labels: Sequence[Label], results: Sequence[JudgeResult], stored: Sequence[JudgeResult] = (), threshold: float | None = None
+) -> GatedRate:
+    rows, known = rated_judgements(JUDGE, RULE, labels, results, stored)
+    return hold_verdicts(rows, threshold, known)
+
+
 def gated(good: tuple[int, int], bad: tuple[int, int], rate: tuple[int, int], threshold: float | None) -> GatedRate:
     """Return the decision: of good and bad runs how many the judge got right, of the others how many it passed."""
     labels = [labelled(f"g{at}", True) for at in range(good[1])] + [labelled(f"b{at}", False) for at in range(bad[1])]
-    earlier = {f"g{at}": said(f"g{at}", at < good[0]) for at in range(good[1])}
-    earlier |= {f"b{at}": said(f"b{at}", at >= bad[0]) for at in range(bad[1])}
-    return gate_rate(JUDGE, RULE, labels, [said(f"r{at}", at < rate[0]) for at in range(rate[1])], earlier, threshold)
+    earlier = [said(f"g{at}", at < good[0]) for at in range(good[1])] + [said(f"b{at}", at >= bad[0]) for at in range(bad[1])]
+    return gate_rate(labels, [said(f"r{at}", at < rate[0]) for at in range(rate[1])], earlier, threshold)
 
 
 def test_a_lenient_judges_rate_is_corrected_downwards_and_fails_where_the_raw_one_passes() -> None:
@@ -72,14 +79,14 @@ def test_a_failure_is_no_verdict_and_people_who_are_split_say_nothing() -> None:
     labels = [labelled("a", True), labelled("b", True), labelled("b", False, "bob"), labelled("c", False)]
     results = [said("a", None), said("b", True), said("c", False), said("d", True), said("e", None)]
 
-    found = gate_rate(JUDGE, RULE, labels, results, {})
+    found = gate_rate(labels, results)
 
     assert (found.passed, found.runs) == (1, 1)
     assert (found.error.passed, found.error.failed, found.error.failed_found) == (0, 1, 1)
 
 
 def test_where_all_results_are_labelled_all_of_them_are_the_rate() -> None:
-    found = gate_rate(JUDGE, RULE, [labelled("a", True), labelled("b", False)], [said("a", True), said("b", False)], {})
+    found = gate_rate([labelled("a", True), labelled("b", False)], [said("a", True), said("b", False)])
 
     assert (found.passed, found.runs) == (1, 2)
 

@@ -1,8 +1,10 @@
 """`judge --until decided`: fewer runs are judged, the rule of the judge or of `--pass` decides, and the same seed asks nothing again."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,12 +12,12 @@ from tests.rig.cli import CommandLine, Done
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, answers
 from tests.rig.threads import row, verdict
 
-TOTAL, WRONG = 100, {20, 60, 90}
+TOTAL, WRONG, LABELLED = 100, {20, 60, 61, 62, 90}, 45
 
 
 @pytest.fixture
 def gradeloop(commands: CommandLine, tmp_path: Path) -> CommandLine:
-    """Return the command in a folder of the test's own, with runs of which three do not pass."""
+    """Return the command in a folder of the test's own, with runs of which five do not pass."""
     said = [{"id": f"r{at}", "messages": [{"role": "user", "content": "Which?"}, _answer(at, tmp_path.name)]} for at in range(TOTAL)]
     (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, said)))
     (tmp_path / "judge.yaml").write_text(json.dumps(FRANCE))
@@ -24,7 +26,9 @@ def gradeloop(commands: CommandLine, tmp_path: Path) -> CommandLine:
     (tmp_path / "replies.yaml").write_text(json.dumps({"replies": by_schema}))
     (tmp_path / "rubric.yaml").write_text("criteria: [It names Paris]")
     by_criteria = [
-        {"role": "grader", "verdict": verdict(row("c1", why)), **more} for why, more in (("no", {"when": "is Rome"}), (None, {}))
+        {"role": "grader", "sample": at, "verdict": verdict(row("c1", why)), **more}
+        for why, more in (("no", {"when": "is Rome"}), (None, {}))
+        for at in range(5)
     ]
     (tmp_path / "criteria.yaml").write_text(json.dumps({"replies": by_criteria}))
     return replace(commands, folder=tmp_path)
@@ -34,9 +38,16 @@ def _answer(at: int, name: str) -> dict[str, str]:
     return {"role": "assistant", "content": f"{name} {at}: the capital is {'Rome' if at in WRONG else 'Paris'}."}
 
 
-def judged(gradeloop: CommandLine, *flags: str, judge: str = "judge.yaml", replies: str = "replies.yaml") -> Done:
+def judged(
+    gradeloop: CommandLine,
+    *flags: str,
+    judge: str = "judge.yaml",
+    replies: str = "replies.yaml",
+    rate: str = "0.8",
+    until: tuple[str, ...] = ("--until", "decided"),
+) -> Done:
     scripted = ("--grader", "scripted:judge", "--scripted", replies)
-    return gradeloop("judge", judge, "runs.jsonl", *scripted, "--pass-rate", "0.8", "--until", "decided", *flags)
+    return gradeloop("judge", judge, "runs.jsonl", *scripted, "--pass-rate", rate, *until, *flags)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +89,70 @@ def test_all_is_judged_after_an_early_end_and_only_the_rest_is_paid_for(gradeloo
     assert paid == TOTAL - len(early.lines)
 
 
+def write_labels(gradeloop: CommandLine, value: Callable[[bool], dict[str, Any]]) -> None:
+    """Write labels of the last runs, with which the judge agrees but for one that it passes."""
+    rows = [{"agent_run_id": f"r{at}", "label_value": value(at not in {*WRONG, 98})} for at in range(TOTAL - LABELLED, TOTAL)]
+    (gradeloop.folder / "labels.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+CORRECTED = ("--labels", "labels.jsonl", "--gate", "corrected", "--json")
+
+
+@pytest.mark.parametrize("kind", ["schema", "criteria"])
+def test_the_corrected_rate_ends_it_where_labels_measure_the_judge(gradeloop: CommandLine, kind: str) -> None:
+    files: Any = (
+        {"judge": "judge.yaml", "replies": "replies.yaml"} if kind == "schema" else {"judge": "rubric.yaml", "replies": "criteria.yaml"}
+    )
+    rule = ("--pass", "label=match") if kind == "schema" else ()
+    said = ("match", "no match") if kind == "schema" else ("satisfied", "needs_revision")
+    write_labels(gradeloop, lambda passed: {"label" if kind == "schema" else "result": said[not passed]})
+    early = judged(gradeloop, *rule, *CORRECTED, "--seed", "2", rate="0.3", **files)
+    again = judged(gradeloop, *rule, *CORRECTED, "--seed", "2", rate="0.3", **files)
+    whole = judged(gradeloop, *rule, *CORRECTED, rate="0.3", until=(), **files)
+    missed = judged(gradeloop, "--pass", f"{'label' if rule else 'result'}={said[1]}", *CORRECTED, "-o", "page.html", rate="0.7", **files)
+
+    assert early.code == again.code == whole.code == 0, early.err
+    assert (missed.code, "FAILED after " in missed.err) == (1, True), missed.err
+    assert "FAILED after " in (gradeloop.folder / "page.html").read_text()
+    assert {f"r{at}" for at in range(TOTAL - LABELLED, TOTAL)} < {line["agent_run_id"] for line in early.lines}
+    assert LABELLED < len(early.lines) == len(again.lines) < len(whole.lines) == TOTAL
+    assert "PASSED after " in early.err
+    assert "corrected pass rate: " in early.err
+    assert "INCONCLUSIVE" not in early.err
+
+
+def test_labels_of_runs_that_were_judged_before_measure_the_judge_too(gradeloop: CommandLine) -> None:
+    write_labels(gradeloop, lambda passed: {"label": "match" if passed else "no match"})
+    runs = (gradeloop.folder / "runs.jsonl").read_text().splitlines()
+    judged(gradeloop, "--pass", "label=match", rate="0.3", until=())
+    (gradeloop.folder / "runs.jsonl").write_text("\n".join(runs[: TOTAL - LABELLED]))
+    early = judged(gradeloop, "--pass", "label=match", *CORRECTED, rate="0.3")
+
+    assert early.code == 0, early.err
+    assert "PASSED after " in early.err
+    assert len(early.lines) < TOTAL - LABELLED
+
+
+def test_votes_on_a_criterion_end_once_they_cannot_change_its_verdict(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "voted.yaml").write_text(json.dumps({"criteria": [{"description": "It names Paris", "votes": 5}]}))
+    early = judged(gradeloop, "--json", judge="voted.yaml", replies="criteria.yaml")
+    whole = judged(gradeloop, "--json", judge="voted.yaml", replies="criteria.yaml", until=())
+    votes = [[vote.get("unasked", False) for vote in line["output"]["criteria"][0]["votes"]] for line in early.lines]
+
+    assert early.code == whole.code == 0, early.err
+    assert {sum(row) for row in votes} == {2}
+    assert {line["usage"]["calls"] for line in early.lines} == {3}
+    assert sum(line["usage"]["calls"] for line in whole.lines) == 5 * TOTAL - 3 * len(early.lines)
+    assert {line["agent_run_id"]: line["output"]["result"] for line in early.lines}.items() <= {
+        line["agent_run_id"]: line["output"]["result"] for line in whole.lines
+    }.items()
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
         (("--until", "decided"), "--until decided needs --pass-rate SHARE"),
+        (("--until", "decided", "--pass-rate", "0.9", "--labels", "labels.jsonl"), "--until decided --labels FILE needs --gate corrected"),
         (("--until", "decided", "--pass-rate", "0.9", "--no-store"), "--until decided needs --pass-rate SHARE and the store"),
         (("--seed", "3"), "--risk, --seed and --preview say how --until decided ends"),
         (("--until", "decided", "--pass-rate", "0.9", "--risk", "0.5", "--pass", "label=match"), "risk"),

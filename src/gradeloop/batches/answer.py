@@ -415,7 +415,7 @@ def answer_of_judgements(counts: JudgementCounts, gate: PassGate, known: EarlyAn
     `known` is the answer that was known before so many in `total` were made.
     """
     passed, judged, errors, unsure = counts
-    if gate.pass_rate is None:
+    if gate.pass_rate is None and known is None:
         return None
     if errors > gate.allow_errors * (judged + errors + unsure):
         return BatchAnswer("INCONCLUSIVE", counted(errors, "error"))
@@ -423,9 +423,9 @@ def answer_of_judgements(counts: JudgementCounts, gate: PassGate, known: EarlyAn
         return BatchAnswer("INCONCLUSIVE", f"{unsure:,} unsure" if unsure else "nothing was judged")
     if known is not None:
         return _early_answer(known, total)
-    rate, reached = passed / judged, passed >= gate.pass_rate * judged
-    detail = f"{_percent(rate, gate.pass_rate)} of {_plain(gate.pass_rate, 4)}"
-    words = _in_words(rate, gate.pass_rate, judged, "run")
+    rate, wanted = passed / judged, gate.pass_rate or 0.0
+    reached, detail = passed >= wanted * judged, f"{_percent(rate, wanted)} of {_plain(wanted, 4)}"
+    words = _in_words(rate, wanted, judged, "run")
     return BatchAnswer("PASSED" if reached else "FAILED", "" if reached and rate == 1 else detail, words)
 
 

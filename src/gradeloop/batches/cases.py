@@ -43,11 +43,9 @@ def _plan_alone(case: Case) -> CasePlan:
         return CasePlan(kind="thread", drafted=False, units=0)
     if case.generator is not None and (case.generator.model is None or case.generator.tools):
         return CasePlan(kind="thread", drafted=False, units=0)
-    if case.judging is not None:
-        return CasePlan(kind="calls", drafted=False, units=count_units(case))
-    kind: CaseKind = "judging" if _needs_tools(case) and not case.compared_with else "calls"
+    kind: CaseKind = "judging" if case.judging is None and _needs_tools(case) and not case.compared_with else "calls"
     units, first = count_units(case), units_due(case, (), early=True)
-    return CasePlan(kind=kind, drafted=case.output is None, units=units, first=first if len(first) < units else ())
+    return CasePlan(kind=kind, drafted=case.output is None and case.judging is None, units=units, first=first if len(first) < units else ())
 
 
 def with_outputs(case: Case, known: Mapping[str, tuple[str | None, CaseResult]]) -> Case:
@@ -85,10 +83,11 @@ def units_of(case: Case) -> list[tuple[scoring.CallGroup, int]]:
 def units_due(case: Case, conversations: "Sequence[CaseConversation]", *, early: bool) -> tuple[int, ...]:
     """Return the numbers of the questions about a case that are still to be answered; where `early`, of votes that may change a verdict.
 
-    All are asked where their shares decide, and about finished runs, whose judgements are kept with the shares.
+    All are asked where their shares are the answer, or decide.
     """
     ended = {conversation.unit: conversation for conversation in conversations if conversation.ended}
-    if not early or case.abstain is not None or case.compared_with or case.judging is not None:
+    by_schema = case.judging is not None and isinstance(case.judging.judge, SchemaJudge)
+    if not early or case.abstain is not None or case.compared_with or by_schema:
         return tuple(unit for unit in range(count_units(case)) if unit not in ended)
     due, first = list[int](), 0
     for group in scoring.call_groups(case.rubric):

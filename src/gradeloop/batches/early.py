@@ -10,6 +10,7 @@ from gradeloop.batches.gate import corrected_gate
 from gradeloop.batches.reader import PAGE, BatchReader, parse_request
 from gradeloop.judges.contract import PassGate
 from gradeloop.judges.pass_rule import with_gate
+from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.stats.decided import EarlyAnswer, EarlyGate, Kind, UntilDecided
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
@@ -32,7 +33,7 @@ class EarlyGates:
 
     def __init__(self, do: Callable[..., Awaitable[Any]], store: Store) -> None:
         """Begin without a gate; `do` does work on the store's connection."""
-        self._do, self._reader = do, BatchReader(store)
+        self._do, self._reader, self._registry = do, BatchReader(store), JudgeRegistry(store)
         self._gates: dict[str, tuple[EarlyGate, int]] = {}
 
     async def decide(self, batch_id: str, run_id: str) -> str | None:
@@ -77,7 +78,7 @@ class EarlyGates:
             return EarlyGate(request.total, request.pass_rate, until.risk)
         first = (_CASES.c.batch_id == request.batch_id, _CASES.c.position < until.first, _CASES.c.status.in_(("queued", "waiting")))
         left = await self._do(lambda connection: connection.execute(select(_CASES.c.position).where(*first)).first(), alone=True)
-        return None if left else await corrected_gate(self._reader, request)
+        return None if left else await corrected_gate(self._reader, request, self._registry)
 
 
 def _read(connection: Connection, batch_id: str, position: int) -> tuple[BatchRequest, list[tuple[int, Kind | None]]]:

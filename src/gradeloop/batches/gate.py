@@ -4,39 +4,32 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from gradeloop.batches.contract import CONCURRENCY, BatchRequest, BatchSummary, Case, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.errors import explained
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
-from gradeloop.judges.judgements import Label, comparable
-from gradeloop.judges.pass_rule import Rule, passes_rule
+from gradeloop.judges.judgements import Label, comparable, select_judgements
+from gradeloop.judges.pass_rule import Rule, passes_rule, rule_of
 from gradeloop.stats.correction import GatedRate, deciding_passes, hold_verdicts
 from gradeloop.stats.decided import EarlyGate, UntilDecided, share_asked
 from gradeloop.stats.reliability import Rated
 from gradeloop.text import counted
 
+if TYPE_CHECKING:  # loads SQLAlchemy
+    from gradeloop.judges.registry import JudgeRegistry
 
-def gate_rate(
-    judge: JudgeConfig,
-    rule: Rule,
-    labels: Sequence[Label],
-    results: Sequence[JudgeResult],
-    earlier: Mapping[str, JudgeResult],
-    threshold: float | None = None,
-) -> GatedRate:
-    """Return the pass rate of results, corrected by the judge's results on labelled runs.
 
-    Args:
-        judge: The judge.
-        rule: What passes, of a label and of an output alike; a label that lacks a key of it says nothing.
-        labels: What people say; of several labels of a run, most of them decide.
-        results: The results whose rate is asked for; those with a label measure the error instead, unless all have one.
-        earlier: What the judge said before of labelled runs that are not among the results, by the run's id.
-        threshold: The least rate, 0 to 1; None to decide nothing.
+def rated_judgements(
+    judge: JudgeConfig, rule: Rule, labels: Sequence[Label], results: Iterable[JudgeResult], stored: Sequence[JudgeResult]
+) -> tuple[list[Rated], list[Rated]]:
+    """Return what judge and people say of results, and of labelled runs that only the judge's stored results have.
+
+    `rule`: what passes, of a label and of an output alike; a label that lacks a key of it says nothing.
     """
     people: dict[str, list[bool]] = {}
     for label in labels:
@@ -47,9 +40,9 @@ def gate_rate(
     def rated(run: str, result: JudgeResult) -> Rated:
         return Rated(_verdict(judge, rule, result), tuple(people.get(run, ())), clusters.get(run, ""))
 
-    verdicts = {result.agent_run_id: rated(result.agent_run_id, result) for result in results}
-    known = [rated(run, result) for run, result in earlier.items() if run not in verdicts]
-    return hold_verdicts(verdicts.values(), threshold, known)
+    verdicts, earlier = {result.agent_run_id: rated(result.agent_run_id, result) for result in results}, select_judgements(judge, stored)
+    known = [rated(run, found) for run in clusters.keys() - verdicts.keys() if (found := earlier.verdict(run)) is not None]
+    return list(verdicts.values()), known
 
 
 def _verdict(judge: JudgeConfig, rule: Rule, result: JudgeResult) -> bool | None:
@@ -78,15 +71,32 @@ async def gate_batch(reader: BatchReader, summary: BatchSummary, labels: Sequenc
     return hold_verdicts(rows, threshold, known)
 
 
-async def corrected_gate(reader: BatchReader, request: BatchRequest) -> EarlyGate:
+async def corrected_gate(reader: BatchReader, request: BatchRequest, registry: "JudgeRegistry") -> EarlyGate:
     """Return the gate of a rate that labels correct, for the cases behind those that may have labels, which have ended."""
     until = request.until_decided or UntilDecided()
-    rows, known = await _rated(reader, request.batch_id, request.name, request.labels, until.first)
-    free, found, rest = [row for row in rows if not row.labels], hold_verdicts(rows, None, known), request.total - until.first
+    if until.pass_if is None:
+        rows, known = await _rated(reader, request.batch_id, request.name, request.labels, until.first)
+    else:
+        rows, known = await _rated_runs(reader, request, registry, until)
+    free = [row for row in rows if not row.labels and row.judged is not None]
+    found, rest = hold_verdicts(rows, None, known), request.total - until.first
     worth = found.error.worth(*found.worth[1:])
     least, most = await asyncio.to_thread(deciding_passes, len(free) + rest, worth, request.pass_rate)
     passed = sum(row.judged is True for row in free)
     return EarlyGate(rest, request.pass_rate, until.risk, bounds=(least - passed, most - passed), seen=until.first)
+
+
+async def _rated_runs(
+    reader: BatchReader, request: BatchRequest, registry: "JudgeRegistry", until: UntilDecided
+) -> tuple[list[Rated], list[Rated]]:
+    """Return what judge and people say of the first runs of a batch of judgements, and of labelled runs that were judged before."""
+    names = await asyncio.to_thread(lambda: [result.id for result in islice(reader.results(request.batch_id), until.first or 1)])
+    cases = await reader.cases_named(request.batch_id, names)
+    if (asked := cases[0][0].judging) is None:
+        raise ValueError(f"{request.batch_id}: its cases are not judgements")
+    rule, stored = rule_of(asked.judge.output_schema, until.pass_if or {}), await registry.judgements(asked.judge, newest_first=True)
+    results = [result.judgement for _, result in cases[: until.first] if result.judgement is not None]
+    return rated_judgements(asked.judge, rule, request.labels, results, stored)
 
 
 async def _rated(
@@ -149,6 +159,16 @@ def wish_of(risk: float | None, seed: int | None, **more: object) -> UntilDecide
     given = {"seed": secrets.randbelow(2**32) if seed is None else seed} | ({} if risk is None else {"risk": risk}) | more
     with explained():
         return UntilDecided.model_validate(given)
+
+
+LABEL_BYTES = 1_000_000
+"""The most bytes of labels in a batch's request, for a rate that decides early: Temporal takes 2 MB, some 10,000 labels."""
+
+
+def sent_labels(labels: Sequence[Label]) -> tuple[Label, ...] | None:
+    """Return labels as a batch's request has them, with digests of outputs; None where they are too large."""
+    sent = tuple(one.model_copy(update={"output": one.output and digest(one.output), "reason": ""}) for one in labels)
+    return sent if sum(len(one.model_dump_json()) for one in sent) <= LABEL_BYTES else None
 
 
 def few_at_once(total: int) -> int:

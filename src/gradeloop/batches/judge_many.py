@@ -23,6 +23,7 @@ from gradeloop.errors import BatchLost, InvalidRequest
 from gradeloop.judges import chunks
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, judging_id, refuse_unanswered
+from gradeloop.judges.judgements import Label
 from gradeloop.stats.decided import EarlyAnswer, UntilDecided
 from gradeloop.store.engine import Store
 from gradeloop.temporal.process import beside
@@ -74,6 +75,8 @@ class EarlyGoal:
     pass_rate: float = 1.0
     """The least share, 0 to 1."""
     decision: EarlyAnswer | None = None
+    labels: tuple[Label, ...] = ()
+    """The labels that correct the rate, where that decides."""
 
 
 class MakeOptions(TypedDict, total=False):
@@ -120,6 +123,10 @@ async def judge_many(
     rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
     if (until := options.get("gate", EarlyGoal()).until) is not None:
         random.Random(until.seed).shuffle(rows)  # noqa: S311 - an order that can be had again
+        labelled = {label.agent_run_id for label in options["gate"].labels}
+        rows.sort(key=lambda row: runs[row[0]].id not in labelled)
+        first = sum(runs[position].id in labelled for position, _ in rows)
+        options["gate"].until = until.model_copy(update={"first": first})
     wanted = [JudgementRequest(judge, runs[position], repeat) for position, repeat in rows]
     second = escalation_judge(judge.config)
     escalation = None if second is None else Judge(second, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
@@ -349,7 +356,7 @@ class _JudgingBatch:
         self._reader = reader
         self._cases = cases
         self._found = found
-        early = [f"{gate.until} {gate.pass_rate}"] if gate.until else []
+        early = [f"{gate.until} {gate.pass_rate}", *map(str, gate.labels)] if gate.until else []
         names = "\n".join([version("gradeloop"), judge.task_queue, *early, *cases])
         self._batch_id = f"{JUDGING_PREFIX}{hashlib.sha256(names.encode()).hexdigest()[:32]}"
         self._after = 0
@@ -375,6 +382,7 @@ class _JudgingBatch:
             again="invalid" if self._retry else "errors",
             until_decided=self._gate.until,
             pass_rate=self._gate.pass_rate,
+            labels=self._gate.labels,
             priority=self._judge.priority or BATCH_PRIORITY,
         )
         self._judge.in_flight[self._batch_id] = None

@@ -161,9 +161,13 @@ def gate_of_outputs(outputs: Sequence[dict[str, JsonValue]], wanted: Sequence[st
 
 
 def _own_values(judge: JudgeConfig, schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], JsonValue]]:
-    own: Mapping[str, JsonValue] = {"result": "satisfied"} if isinstance(judge, CriteriaJudge) else {**(judge.pass_if or {})}
+    return rule_of(schema, {"result": "satisfied"} if isinstance(judge, CriteriaJudge) else judge.pass_if or {})
+
+
+def rule_of(schema: Mapping[str, Any], values: Mapping[str, JsonValue]) -> list[tuple[tuple[str, ...], JsonValue]]:
+    """Return the rule of the values that pass, by the names of a schema's keys; `PassRule.values` names them."""
     paths = {key.name: key.path for key in keys_of(schema)}
-    return [(paths[name], value) for name, value in own.items() if name in paths]
+    return [(paths[name], value) for name, value in values.items() if name in paths]
 
 
 def _passes(result: JudgeResult, wanted: Rule) -> bool | None:

@@ -19,11 +19,19 @@ from rich.table import Column
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import WorkflowIDConflictPolicy
 
-from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines, hint_of_verdicts, model_verdicts
+from gradeloop.batches.answer import (
+    ANSWER_COLOURS,
+    BatchAnswer,
+    answer_of_judgements,
+    corrected_answer,
+    gate_lines,
+    hint_of_verdicts,
+    model_verdicts,
+)
 from gradeloop.batches.cli.judge_again import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.batches.cli.results_table import answer_line, failure_lines, result_table, results_line
 from gradeloop.batches.cli.runs import MappingFile, SkipBad, account_lines, read_as_lines
-from gradeloop.batches.gate import few_at_once, gate_rate, wish_of
+from gradeloop.batches.gate import few_at_once, rated_judgements, sent_labels, wish_of
 from gradeloop.batches.judge_many import CONCURRENCY, EarlyGoal, RunVerdict, escalation_judge, judge_many
 from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
 from gradeloop.batches.pages.subjects import judgement_story
@@ -49,7 +57,7 @@ from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, 
 from gradeloop.judges.write_back import PAGE, WRITE_BACK_WORKFLOW, Target, TraceScore, WriteBackCall, WriteBackReport, scores_of
 from gradeloop.settings.endpoints import loopback_servers
 from gradeloop.settings.worker import find_outside_roots, with_tenant
-from gradeloop.stats.correction import GatedRate
+from gradeloop.stats.correction import GatedRate, hold_verdicts
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
 from gradeloop.text import counted, json_without_commands, one_line, percent
@@ -158,17 +166,21 @@ class JudgeOptions:
                 "--gate corrected needs --labels FILE, by which it corrects, and --pass-rate SHARE, against which it decides"
             )
         self.early.refuse_alone()
-        if self.early.until and (self.pass_rate is None or self.labels is not None or not self.store or self.chunk):
-            raise InvalidRequest("--until decided needs --pass-rate SHARE and the store; leave --labels, --no-store and --chunk out")
+        if self.early.until and (self.pass_rate is None or not self.store or self.chunk):
+            raise InvalidRequest("--until decided needs --pass-rate SHARE and the store; leave --no-store and --chunk out")
+        if self.early.until and self.labels is not None and (not self.corrected or self.repeat > 1):
+            raise InvalidRequest("--until decided --labels FILE needs --gate corrected, and each run judged once; add it, or leave one out")
 
-    def goal(self, rule: PassRule) -> EarlyGoal:
+    def goal(self, rule: PassRule, labels: Sequence[judgements.Label]) -> EarlyGoal:
         """Return until when runs are judged."""
         if self.early.until is None or self.pass_rate is None:
             return EarlyGoal()
         if rule.judge.abstain:
             raise InvalidRequest("--until decided: the judge abstains, so that others decide what passes; leave it out")
         seed = int(rule.judge.sha256()[:8], 16) if self.early.seed is None else self.early.seed  # the same command goes on with its batch
-        return EarlyGoal(wish_of(self.early.risk, seed, pass_if=rule.values), self.pass_rate)
+        if (known := sent_labels(labels)) is None:
+            raise InvalidRequest("--until decided: the labels take more than 1 MB; leave some out, or --until")
+        return EarlyGoal(wish_of(self.early.risk, seed, pass_if=rule.values), self.pass_rate, labels=known)
 
 
 @app.command(epilog=commands.codes_help("judge"))
@@ -278,9 +290,11 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     config, note = with_model(config, options.grader, scripted=options.scripted is not None)
     rule, labels = PassRule(config, options.passes), judgements.read_labels(options.labels, config) if options.labels else None
     if (options.pass_rate is not None or options.labels is not None) and not rule.stated:
-        flag = "--labels" if options.pass_rate is None else "--pass-rate"
-        raise InvalidRequest(f"{flag} needs a rule for what passes; add --pass KEY=VALUE")
-    reading, gate = Reading(skip_bad=options.skip_bad, answered=True, mapping=read_mapping(options.mapping)), options.goal(rule)
+        raise InvalidRequest(
+            f"{'--labels' if options.pass_rate is None else '--pass-rate'} needs a rule for what passes; add --pass KEY=VALUE"
+        )
+    reading = Reading(skip_bad=options.skip_bad, answered=True, mapping=read_mapping(options.mapping))
+    gate = options.goal(rule, labels.labels if labels else ())
     early = None if any(source.startswith(THREAD) for source in options.runs) else await _named_runs(options, None, reading, console)
     if note and not options.as_json:
         console.print(note, style="dim", soft_wrap=True)
@@ -341,14 +355,22 @@ async def _write_back(work: _Judging, finished: Sequence[RunVerdict], client: Cl
     work.say(sum(reports, WriteBackReport(untraced=untraced)).text)
 
 
+def _raw_answer(work: _Judging, finished: Sequence[RunVerdict]) -> BatchAnswer | None:
+    """Return whether the runs pass, by the judge's own rate or an answer that came early; None where labels correct the rate of all."""
+    if not finished or not work.options.rule:
+        return None
+    counts = work.rule.count([row.result for row in finished])
+    return answer_of_judgements(counts, work.options.rule, work.gate.decision, len(work.runs) * work.options.repeat)
+
+
 def _print_results(work: _Judging, finished: Sequence[RunVerdict]) -> None:
     """Print all results in a table, whether they pass, what there is of each, and what is to be done about failures."""
     results, options, rule = [row.result for row in finished], work.options, work.rule
     if not options.as_json and results:
         work.console.print(result_table(work.config, [(row.result, row.repeat) for row in finished], rule))
-    known, total = work.gate.decision, len(work.runs) * options.repeat
-    if results and options.rule and (answer := answer_of_judgements(rule.count(results), options.rule, known, total)) is not None:
-        if known is not None and answer.words:
+    if (answer := _raw_answer(work, finished)) is not None:
+        total = len(work.runs) * options.repeat
+        if work.gate.decision is not None and answer.words:
             work.say(f"{answer.words}; {total - len(results):,} of {counted(total, 'judgement')} were not asked")
         work.console.print(answer_line(answer), soft_wrap=True)
     work.console.print(results_line(results, rule), soft_wrap=True)
@@ -374,12 +396,10 @@ async def _write_outputs(work: _Judging, finished: Sequence[RunVerdict], gated: 
     source = JudgementSource(options.judge, is_file=False, gate=options.rule, judge=options.judge, runs=options.runs)
     name = f"{config.rubric_id}, version {config.version}"
     story = await judgement_story([result for result, _ in rows], source, name, {run.id: run for run in work.runs}, client)
-    head = story.head
-    if gated is not None:
-        head = replace(head, notes=(*gate_lines(gated), *head.notes))
-        if options.corrected:
-            answer = corrected_answer(gated)
-            head = replace(head, answer=answer.text, verdict=ANSWER_COLOURS[answer.word], words="")
+    head = replace(story.head, notes=(*(gate_lines(gated) if gated else ()), *story.head.notes))
+    early = _raw_answer(work, finished) if work.gate.decision is not None else None
+    if (answer := early or (corrected_answer(gated) if gated and options.corrected else None)) is not None:
+        head = replace(head, answer=answer.text, verdict=ANSWER_COLOURS[answer.word], words=answer.words)
     options.files.write(rows, head, story.reports)
 
 
@@ -418,13 +438,12 @@ async def _print_measures(work: _Judging, labels: judgements.LabelSet | None, fi
     if labels is None:
         _print_hint(work, results, None)
         return None
-    earlier = judgements.select_judgements(config, await registry.judgements(config, newest_first=True) if registry else ())
-    wanted = {label.agent_run_id for label in labels.labels} - {result.agent_run_id for result in results}
-    known = {run: verdict for run in wanted if (verdict := earlier.verdict(run)) is not None}
+    stored = await registry.judgements(config, newest_first=True) if registry else ()
     firsts = [row.result for row in finished if row.repeat == 0]
-    gated = gate_rate(config, work.rule.wanted, labels.labels, firsts, known, work.options.pass_rate)
+    rows, known = rated_judgements(config, work.rule.wanted, labels.labels, firsts, stored)
+    gated = hold_verdicts(rows, work.options.pass_rate, known)
     work.say(*gate_lines(gated))
-    if work.options.corrected:
+    if work.options.corrected and work.gate.decision is None:
         work.console.print(answer_line(corrected_answer(gated)), soft_wrap=True)
     _print_hint(work, results, gated)
     return gated

@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
 from gradeloop.batches.contract import BATCH_PRIORITY, CONCURRENCY, BatchRequest, BatchSummary, CaseStatus
-from gradeloop.batches.gate import digest, few_at_once, wish_of
+from gradeloop.batches.gate import few_at_once, sent_labels, wish_of
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli import commands
 from gradeloop.cli.folder import load_env_files, own_config_file
@@ -55,9 +55,6 @@ RETRIES_HELP = "Retries per call after a transient error of one kind; 7 by defau
 SUITE_HELP = "The suite to run; by default this folder's gradeloop.yaml, suite.yaml or promptfooconfig.yaml."
 ENV_FILE_HELP = "Load the variables of this .env file first, over those that are set; repeatable."
 DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
-LABEL_BYTES = 1_000_000
-"""The most bytes of labels in a batch's request, for a rate that decides early: Temporal takes 2 MB, some 10,000 labels."""
-
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
 TABLE_HELP = "Print the table of results, or only the answer; by default a terminal gets it, and a pipe a line for each case."
@@ -346,15 +343,14 @@ class EvalOptions:
         if flags.until is None:
             return request, ()
         why = cases.asks_all or ("metrics have names" if request.derived_metrics else "")
-        known = tuple(label.model_copy(update={"output": digest(label.output), "reason": ""}) for label in labels)
-        why = why or ("the labels take more than 1 MB" if sum(len(one.model_dump_json()) for one in known) > LABEL_BYTES else "")
+        why = why or ("the labels take more than 1 MB" if (known := sent_labels(labels)) is None else "")
         if why := why or ("labels correct a rate of repeated cases" if labels and cases.repeats else ""):
             return request, (f"--until decided: all cases are asked, since {why}",)
         until = wish_of(flags.risk, flags.seed)
         until = until.model_copy(update={"first": cases.shuffle(until.seed or 0, {label.agent_run_id for label in labels})})
         named = self.limits.concurrency is not None or suite.settings.concurrency is not None
         at_once = request.at_once if named else few_at_once(request.total)
-        request = request.model_copy(update={"until_decided": until, "at_once": at_once, "labels": known})
+        request = request.model_copy(update={"until_decided": until, "at_once": at_once, "labels": known or ()})
         return request, (f"--until decided: random order, seed {until.seed}",)
 
     @property
