@@ -142,7 +142,8 @@ def test_votes_on_a_criterion_end_once_they_cannot_change_its_verdict(gradeloop:
     assert early.code == whole.code == 0, early.err
     assert {sum(row) for row in votes} == {2}
     assert {line["usage"]["calls"] for line in early.lines} == {3}
-    assert sum(line["usage"]["calls"] for line in whole.lines) == 5 * TOTAL - 3 * len(early.lines)
+    paid = sum(line["usage"]["calls"] for line in whole.lines)  # votes in flight at the decision were paid for before
+    assert 2 * len(early.lines) <= paid <= 5 * TOTAL - 3 * len(early.lines)
     assert {line["agent_run_id"]: line["output"]["result"] for line in early.lines}.items() <= {
         line["agent_run_id"]: line["output"]["result"] for line in whole.lines
     }.items()
