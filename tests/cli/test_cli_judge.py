@@ -538,7 +538,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "a run twice": (("judge", "judge.yaml", "runs.jsonl", "runs.jsonl", *SCRIPTED), "two runs have the id 'a' (the same content, too)"),
     "no replies": (
         ("judge", "judge.yaml", "runs.jsonl"),
-        "'scripted:judge' needs a file of replies; name it as 'scripted:' in the file, or with --scripted",
+        "'scripted:judge' needs a file of replies; name it in GRADELOOP_SCRIPTED, as 'scripted:' in the task or suite, or with --scripted",
     ),
     "no key": (
         ("judge", "judge.yaml", "runs.jsonl", "--grader", "openai:gpt-5"),

@@ -1,6 +1,7 @@
 """A function of one's own inside a loop: graded and revised, interrupted where its caller is, resumed by the next call."""
 
 import asyncio
+import json
 import signal
 import sys
 import threading
@@ -18,7 +19,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.generators import Draft
 from gradeloop.integrations.loop import Loop
 from gradeloop.integrations.standing import serve_beside
-from gradeloop.temporal.connect import Connection
+from gradeloop.temporal.connect import Connection, _process
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, ToolUse, WorkerProcess
 
@@ -247,3 +248,28 @@ async def test_a_program_that_was_stopped_goes_on_where_it_was(sent: signal.Sign
     assert out == b"drafting\nFrogs in May.\n", err
     async with gradeloop.GradingClient.connect() as client:
         assert [message.role for message in (await client.messages(thread)).items] == ["user", "assistant"]
+
+
+async def test_the_judge_of_a_loop_answers_from_a_file_that_a_variable_names(
+    around: Around, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GRADELOOP_TASK_QUEUE")
+    passes, fails = ({"passed": passed, "reason": "scripted", "gap": "" if passed else "name it"} for passed in (True, False))
+    rows = [("Newts", fails), ("Newts in May", passes)]
+    verdicts = [
+        {"role": "grader", "when": when, "iteration": at, "verdict": {"k1": k1, "k2": passes}} for at, (when, k1) in enumerate(rows)
+    ]
+    (tmp_path / "replies.yaml").write_text(json.dumps({"replies": verdicts}))
+    drafts = iter(["Newts.", "Newts in May."])
+
+    @around(grader="scripted:judge")
+    async def poet(_: Messages) -> str:
+        return next(drafts)
+
+    with pytest.raises(InvalidRequest, match=r"'scripted:judge' needs a file of replies; name it in GRADELOOP_SCRIPTED, "):
+        await poet("Write.")
+    monkeypatch.setenv("GRADELOOP_SCRIPTED", str(tmp_path / "replies.yaml"))
+    result = await poet("Write.")
+
+    assert (result.status, result.output, result.iterations) == ("satisfied", "Newts in May.", 2)
+    await _process((await poet._standings.get()).queue).stop(10)

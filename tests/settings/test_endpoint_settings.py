@@ -13,6 +13,7 @@ from gradeloop.settings.endpoints import (
     CallCeilings,
     declare_endpoints,
     endpoint_ceilings,
+    find_replies,
     listed_model,
     named_endpoints,
     own_names,
@@ -20,6 +21,7 @@ from gradeloop.settings.endpoints import (
 )
 from gradeloop.settings.trust import find_config_file, trust
 from gradeloop.settings.worker import load_settings
+from gradeloop.temporal.connect import Connection, WorkerSpec
 
 TABLE = """
 [providers.house]
@@ -67,6 +69,30 @@ def test_endpoints_of_a_folder_count_once_it_is_trusted(folder: Path) -> None:
 
     assert set(load_settings([]).providers) == {"house", "azure"}
     assert own_names({}, find_config_file((), {})) == {"house", "azure"}
+    assert own_names({"GRADELOOP_SCRIPTED": "replies.yaml"}, find_config_file((), {})) == {"house", "azure", "scripted"}
+
+
+def test_the_file_of_replies_is_that_of_the_variable_else_that_of_the_trusted_settings(folder: Path) -> None:
+    settings = folder / "gradeloop.toml"
+    settings.write_text('scripted = "replies.yaml"')
+    assert find_replies({}, find_config_file((), {})) is None
+
+    file = trust(settings)
+
+    assert find_replies({}, file) == folder / "replies.yaml"
+    assert own_names({}, file) == {"scripted"}
+    assert find_replies({"GRADELOOP_SCRIPTED": "other.yaml"}, file) == Path("other.yaml")
+    assert find_replies({}, None) is None
+
+
+def test_a_worker_with_other_replies_serves_another_queue(folder: Path) -> None:
+    (folder / "gradeloop.toml").write_text('scripted = "replies.yaml"')
+    server, queues = Connection("127.0.0.1:7233", "default", embedded=False), set[str]()
+    for text in ("replies: []", "replies: [{role: generator, text: a}]"):
+        (folder / "replies.yaml").write_text(text)
+        queues.add(WorkerSpec(config=trust(folder / "gradeloop.toml")).task_queue(server))
+
+    assert len(queues) == 2
 
 
 def test_a_mistake_is_told_by_its_place_and_shows_no_key(folder: Path, subtests: pytest.Subtests) -> None:

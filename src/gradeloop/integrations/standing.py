@@ -62,7 +62,7 @@ class Standings:
         config = find_config_file((), os.environ)
         spec = replace(self.spec, config=config, local_servers=loopback_servers(self.request))
         if not named:
-            refuse_unservable(self.request, os.environ, scripted=False, endpoints=own_names(os.environ, config))
+            refuse_unservable(self.request, os.environ, scripted=spec.scripted is not None, endpoints=own_names(os.environ, config))
         temporal = await connect(connection)
         queue = named or await ensure_worker(spec, connection)
         client = GradingClient(temporal, task_queue=queue)

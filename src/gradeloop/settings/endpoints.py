@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -315,12 +316,21 @@ def is_azure(provider: str, base_url: str | None) -> bool:
 def own_names(environ: Mapping[str, str], file: "ConfigFile | None") -> frozenset[str]:
     """Return the names of the endpoints that a worker with this environment and this file has besides the presets.
 
-    What is malformed counts for nothing here, since the worker refuses it.
+    `scripted` is one where they name a file of replies. What is malformed counts for nothing here, since the worker refuses it.
     """
     prefix = f"{PROVIDERS_VARIABLE}__"
     apart = (name.removeprefix(prefix).partition("__")[0].lower() for name in environ if name.startswith(prefix))
     in_file = file.read().get("providers") if file is not None and file.trusted else None
-    return frozenset([*apart, *_table(environ), *(in_file if isinstance(in_file, dict) else ())])
+    scripted = ("scripted",) if find_replies(environ, file) else ()
+    return frozenset([*apart, *_table(environ), *(in_file if isinstance(in_file, dict) else ()), *scripted])
+
+
+def find_replies(environ: Mapping[str, str], file: "ConfigFile | None") -> Path | None:
+    """Return the file of scripted replies that GRADELOOP_SCRIPTED names, or else this file, as the worker reads it; None without one."""
+    if named := environ.get("GRADELOOP_SCRIPTED", "").strip():
+        return Path(named)
+    in_file = file.read().get("scripted") if file is not None and file.trusted else None
+    return file.path.parent / in_file if file is not None and isinstance(in_file, str) else None
 
 
 def _table(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -508,8 +518,9 @@ def refuse_unservable(
             raise InvalidRequest(f"{where}: {complaint}")
         if calls and not is_own and (missing := missing_key(provider, environ)):
             raise InvalidRequest(f"{where} needs a key and {missing} is not set; set it, or name another model")
-        if provider == "scripted" and not scripted and model.id != UNNAMED:
-            raise InvalidRequest(f"{where} needs a file of replies; name it as 'scripted:' in the file, or with --scripted")
+        if provider == "scripted" and not (scripted or is_own) and model.id != UNNAMED:
+            cure = "name it in GRADELOOP_SCRIPTED, as 'scripted:' in the task or suite, or with --scripted"
+            raise InvalidRequest(f"{where} needs a file of replies; {cure}")
         if calls and not is_own and (address := silent_address(provider, environ)):
             start = presets_by_name()[provider].start.format(model=model.model)
             raise InvalidRequest(f"{where} has no server, as nothing listens at {address}; start it ({start}), or name another model")

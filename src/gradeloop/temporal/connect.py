@@ -25,7 +25,7 @@ from temporalio.envconfig import ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
-from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, preset_variables
+from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, find_replies, preset_variables
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import TOOL_VARIABLES, load_connect_config
@@ -241,10 +241,11 @@ class WorkerSpec:
         Raises:
             InvalidRequest: A file cannot be read.
         """
+        replies = self.scripted or find_replies(os.environ, self.config)
         facts = {
             "server": [connection.address, connection.namespace],
             "tools": [[str(file.absolute()), _sha256(file)] for file in self.tools],
-            "scripted": _sha256(self.scripted) if self.scripted else None,
+            "scripted": _sha256(replies) if replies else None,
             **({"record": str(self.record.absolute())} if self.record else {}),
             **({"config": [str(self.config.path), self.config.sha256]} if self.config else {}),
             **({"local_servers": sorted(self.local_servers)} if self.local_servers else {}),
