@@ -147,14 +147,23 @@ def test_a_run_that_reaches_its_last_iteration_ends_with_1(gradeloop: CommandLin
     assert "there is more to it" in done.out
 
 
-def test_a_run_whose_grader_fails_ends_with_3_and_the_reason(gradeloop: CommandLine) -> None:
+def test_a_run_whose_grader_fails_ends_with_3_and_the_reason_and_a_fork_grades_its_draft_again(gradeloop: CommandLine) -> None:
     fault = {"role": "grader", "error": {"kind": "auth", "message": "no such key", "status": 401}}
+    task = gradeloop.task("unjudged", [draft("a"), fault, verdict(run=1)])
 
-    done = gradeloop("run", gradeloop.task("unjudged", [draft("a"), fault]))
+    done = gradeloop("run", task, "--thread", "unjudged-1")
+    seen = [done, gradeloop("watch", "unjudged-1"), gradeloop("show", "unjudged-1")]
+    *_, next_step = done.out.splitlines()
+    again = gradeloop(*next_step.partition("gradeloop ")[2].split())
 
     assert done.code == 3
-    assert "grader_error" in done.out
-    assert "no such key" in done.out
+    for shown in seen:
+        *_, status, error, step = shown.out.splitlines()
+        assert status.startswith("grader_error after 1 iteration")
+        assert error.startswith("auth: ")
+        assert "no such key" in error
+        assert step == "Next: correct that, then grade the draft again: gradeloop fork unjudged-1"
+    assert (again.code, "satisfied" in again.out) == (0, True), again
 
 
 def test_a_run_whose_provider_stays_away_ends_with_3_and_says_who_was_away_and_how_to_resume(gradeloop: CommandLine) -> None:

@@ -1,6 +1,7 @@
 """A run in the terminal: its events, its criteria live, its result, and lists of threads and criteria."""
 
 import json
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -120,8 +121,11 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
     yield line.append(f"  {usage_line(result.usage)}", "dim")
     if result.overridden_result:
         yield Text(f"with overrides: {result.overridden_result}", "bold")
-    if result.error:
-        yield Text(printable(result.error), "red")
+    unjudged = result.status == "grader_error" and result.evaluations
+    if error := result.error or (result.evaluations[-1].explanation if unjudged else None):
+        yield Text(printable(error), "red")
+    if unjudged:
+        yield Text(f"Next: correct that, then grade the draft again: gradeloop fork {shlex.quote(result.thread_id)}")
     if result.waiting_for:
         yield from question_lines(result.waiting_for, result.output)
         yield from rejection_lines(rejections_of(result.evaluations, result.waiting_for))
