@@ -392,6 +392,27 @@ def test_a_criterion_that_reads_otherwise_is_compared_and_told() -> None:
     assert found.notes == ("criteria with another text in B: c2; their verdicts may not be comparable",)
 
 
+def test_a_criterion_without_an_id_is_found_by_its_text_and_one_with_another_text_shows_both() -> None:
+    def judged(*texts: str, failing: str) -> CaseResult:
+        named = [(f"c{number}", text) for number, text in enumerate(texts, 1)]
+        return case(0, criteria=tuple(row(name, passed=text != failing).model_copy(update={"name": text}) for name, text in named))
+
+    moved = between([judged("short", "kind", "dry", failing="kind")], [judged("warm", "short", "kind", failing="short")])
+    reworded = between([judged("short", "kind", failing="")], [judged("very short", "kind", failing="very short")])
+
+    shown = {found.id: (found.name, dict(found.counts)) for found in moved.criteria}
+    assert shown == {
+        "c1": ("short", {"regressed": 1}),
+        "c2": ("kind", {"improved": 1}),
+        "c3": ("dry", {"removed": 1}),
+        "c1 of B": ("warm", {"added": 1}),
+    }
+    assert moved.notes == ()
+    assert [found.name for found in reworded.criteria] == ["short -> very short", "kind"]
+    twice = between([judged("kind", "kind", failing="kind")], [judged("kind", "kind", failing="")])
+    assert [(found.id, dict(found.counts)) for found in twice.criteria] == [("c1", {"improved": 1}), ("c2", {"improved": 1})]
+
+
 def test_what_has_not_ended_and_other_suites_are_noted() -> None:
     queued = source(case(0), case(1, "queued"), name="nightly", status="running", suite="one")
     found = compare_batches(queued, source(case(0), case(1), name="b", suite="other", notes=("a note",)))

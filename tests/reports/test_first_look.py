@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from gradeloop.batches.compare.comparison import BatchSource, ComparedCase, Comparison, ShownCase, compare_batches
+from gradeloop.batches.compare.comparison import BatchSource, ComparedCase, Comparison, compare_batches
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.pages.collection_page import labels_of
-from gradeloop.batches.pages.diff_page import output_pairs
+from gradeloop.batches.pages.diff_page import ShownCase, output_pairs
 from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of, report_of_file
 from gradeloop.contract.evaluation import CriterionRow, DraftInQuestion, Evaluation, PendingCall, WaitingCriterion, WaitingFor
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message

@@ -24,7 +24,7 @@ from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import JsonFile, Outputs
 from gradeloop.batches.outputs import as_json as batch_json
-from gradeloop.batches.pages.diff_page import OutputPair, changed_ids, comparison_page, output_pairs
+from gradeloop.batches.pages.diff_page import OutputPair, changed_ids, comparison_page, output_pairs, read_outputs
 from gradeloop.batches.reader import LATEST, BatchReader
 from gradeloop.batches.trends import named_trend
 from gradeloop.cli.commands import BASELINE_HELP, BatchId, Json, Limit, OfTenant, OutputOption, Overwrite, codes_help
@@ -198,7 +198,7 @@ def compare_named(a: str, b: str) -> comparison.Comparison:
 def pairs_of(found: comparison.Comparison, a: str, b: str) -> list[OutputPair]:
     """Return the outputs of what changed between two batches, read again by their names."""
     ids = frozenset(changed_ids(found))
-    return output_pairs(found, comparison.read_outputs(a, ids, _reader), comparison.read_outputs(b, ids, _reader)) if ids else []
+    return output_pairs(found, read_outputs(a, ids, _reader), read_outputs(b, ids, _reader)) if ids else []
 
 
 @cache

@@ -1,7 +1,8 @@
 """The comparison of two batches: case by case, criterion by criterion, and the gate on it."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -18,7 +19,7 @@ from gradeloop.contract.base import OmitEmpty, Strict
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
 from gradeloop.stats.intervals import Interval, difference, mcnemar, mean, paired_difference, wilson
-from gradeloop.text import clip, counted, one_line, shortened
+from gradeloop.text import clip, counted
 
 
 class ComparisonGate(StrEnum):
@@ -309,47 +310,6 @@ def stored_source(summary: BatchSummary, results: Iterable[CaseResult]) -> Batch
     return ReadBatch(summary.batch_id, [compared_case(result) for result in results], summary)
 
 
-OUTPUT_CHARACTERS = 20_000
-"""The most characters of an output that a comparison shows."""
-
-
-@dataclass(frozen=True)
-class ShownCase:
-    """The part of a case that a comparison shows beside its verdict."""
-
-    output: str
-    asked: str
-    """The case's description and variables, in one line; empty where it has neither."""
-
-
-ASKED_CHARACTERS = 400
-"""The most characters of what was asked."""
-
-
-def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchReader]) -> dict[str, ShownCase]:
-    """Return the outputs of some cases of what `diff` reads, by the cases' ids; of a repeated case, that of its first run."""
-    found: dict[str, ShownCase] = {}
-
-    def keep(result: CaseResult) -> None:
-        name = result.id if result.id in ids else result.base_id
-        if name in ids and result.output is not None:
-            found.setdefault(name, ShownCase(shortened(result.output, OUTPUT_CHARACTERS), _asked(result)))
-
-    from gradeloop.batches.compare.graded_drafts import read_compared  # with the client, which no other comparison needs
-
-    read_compared(named, reader, keep)
-    return found
-
-
-def _asked(result: CaseResult) -> str:
-    """Return what a case asks: its description and its variables, where they are texts or numbers, each text once."""
-    known = {name: one_line(str(value)) for name, value in result.vars.items() if isinstance(value, str | int | float)}
-    about = one_line(result.description or "")
-    about = "" if any(about in value for value in known.values()) else about
-    values = [f"{name}: {value}" for name, value in known.items() if not value or value not in about]
-    return shortened(" · ".join([*([about] if about else []), *values]), ASKED_CHARACTERS)
-
-
 def total_cost(cases: Iterable[ComparedCase]) -> Cost:
     """Return the sum; it is unknown where a case that used tokens has no known cost."""
     tokens, dollars, unreported, unknown = 0, 0.0, False, False
@@ -549,25 +509,43 @@ class _Tally:
         return CriterionTally(id=name, name=self.name, texts=len(self.texts), counts=_in_order(self.outcomes), a=a, b=b)
 
 
+_COUNTED = re.compile(r"c[1-9]\d*")
+"""The ids of criteria to which the rubric gives none."""
+
+_Verdicts = dict[str, list[ComparedVerdict]]
+"""Verdicts by the criterion's id."""
+
+
 def _changes(a: Sequence[ComparedCase], b: Sequence[ComparedCase], tallies: dict[str, _Tally]) -> Iterator[CriterionChange]:
     """Count the criteria of a case, and yield those whose verdict changed; none where one of the batches has no verdict on the case."""
-    before, now = _verdicts(a), _verdicts(b)
+    before = _verdicts(a)
+    now = _under_ids_of(before, _verdicts(b))
     if not before or not now:
         return
     for name in dict.fromkeys([*before, *now]):
         texts = [verdicts[name][0].name for verdicts in (before, now) if name in verdicts]
         one, other = (_criterion_side(verdicts.get(name, [])) for verdicts in (before, now))
         outcome, _ = outcome_of(one, other)
-        tally, reworded = tallies.setdefault(name, _Tally(texts[0])), len(set(texts)) > 1
-        tally.add(texts[0], outcome, one, other)
+        label, reworded = " -> ".join(dict.fromkeys(texts)), len(set(texts)) > 1
+        tally = tallies.setdefault(name, _Tally(label))
+        tally.add(label, outcome, one, other)
         tally.reworded |= reworded
         if outcome not in {"same", "unjudged"}:
             yield CriterionChange(id=name, name=texts[-1], outcome=outcome, a=one, b=other, reworded=reworded)
 
 
-def _verdicts(runs: Sequence[ComparedCase]) -> dict[str, list[ComparedVerdict]]:
+def _under_ids_of(before: _Verdicts, now: _Verdicts) -> _Verdicts:
+    """Return B's verdicts under A's ids: an id that only counts criteria follows their text, which may stand at another place in B."""
+    texts, asked = ({name: rows[0].name for name, rows in side.items() if _COUNTED.fullmatch(name)} for side in (before, now))
+    places = {text: name for name, text in texts.items() if asked.get(name) != text}
+    moved = {name: places.pop(text) for name, text in asked.items() if texts.get(name) != text and text in places}
+    taken = frozenset(moved.values())
+    return {moved.get(name) or (f"{name} of B" if name in taken else name): rows for name, rows in now.items()}
+
+
+def _verdicts(runs: Sequence[ComparedCase]) -> _Verdicts:
     """Return the verdicts on each criterion in the runs that were judged."""
-    found: dict[str, list[ComparedVerdict]] = {}
+    found: _Verdicts = {}
     for run in runs:
         for verdict in run.verdicts if run.judged else ():
             found.setdefault(verdict.id, []).append(verdict)

@@ -1,18 +1,20 @@
 """The page of two batches side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gradeloop.batches.compare import wording
-from gradeloop.batches.compare.comparison import CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome, ShownCase
+from gradeloop.batches.compare.comparison import CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome
+from gradeloop.batches.contract import CaseResult
 from gradeloop.batches.exports import is_batch_file
+from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.evaluation import DraftPiece
 from gradeloop.grading.changes import changes
 from gradeloop.reports.html import document
 from gradeloop.reports.model import Verdict
 from gradeloop.reports.run_page import ANSWER_PARTS, AnswerPart
-from gradeloop.text import headline
+from gradeloop.text import headline, one_line, shortened
 
 MOST_SAME = 5_000
 """The most unchanged cases on a page, so that a browser opens it at once; `--json` has all."""
@@ -37,6 +39,47 @@ MOST_PAIRS = 200
 
 OPEN_PAIRS = 5
 """The pairs that are unfolded when the page opens."""
+
+
+OUTPUT_CHARACTERS = 20_000
+"""The most characters of an output that a comparison shows."""
+
+
+@dataclass(frozen=True)
+class ShownCase:
+    """The part of a case that a comparison shows beside its verdict."""
+
+    output: str
+    asked: str
+    """The case's description and variables, in one line; empty where it has neither."""
+
+
+ASKED_CHARACTERS = 400
+"""The most characters of what was asked."""
+
+
+def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchReader]) -> dict[str, ShownCase]:
+    """Return the outputs of some cases of what `diff` reads, by the cases' ids; of a repeated case, that of its first run."""
+    found: dict[str, ShownCase] = {}
+
+    def keep(result: CaseResult) -> None:
+        name = result.id if result.id in ids else result.base_id
+        if name in ids and result.output is not None:
+            found.setdefault(name, ShownCase(shortened(result.output, OUTPUT_CHARACTERS), _asked(result)))
+
+    from gradeloop.batches.compare.graded_drafts import read_compared  # with the client, which no other comparison needs
+
+    read_compared(named, reader, keep)
+    return found
+
+
+def _asked(result: CaseResult) -> str:
+    """Return what a case asks: its description and its variables, where they are texts or numbers, each text once."""
+    known = {name: one_line(str(value)) for name, value in result.vars.items() if isinstance(value, str | int | float)}
+    about = one_line(result.description or "")
+    about = "" if any(about in value for value in known.values()) else about
+    values = [f"{name}: {value}" for name, value in known.items() if not value or value not in about]
+    return shortened(" · ".join([*([about] if about else []), *values]), ASKED_CHARACTERS)
 
 
 @dataclass(frozen=True)
