@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -13,9 +13,12 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import ActivityConfig
 
@@ -74,6 +77,21 @@ def start(**changed: Any) -> dict[str, Any]:
 def a_thread() -> str:
     """Return the id of a new thread."""
     return f"turns-{uuid4()}"
+
+
+async def a_namespace(client: Client) -> Client:
+    """Return a client of a new namespace, which has none of our search attributes."""
+    namespace, retention = f"older-{uuid4()}", Duration(seconds=86_400)
+    request = RegisterNamespaceRequest(namespace=namespace, workflow_execution_retention_period=retention)
+    await client.workflow_service.register_namespace(request)
+    older = Client(**client.config() | {"namespace": namespace})
+    async with asyncio.timeout(SECONDS):
+        while True:
+            with suppress(RPCError):  # the server has not read its new namespace yet
+                await older.start_workflow("Nothing", id="first", task_queue="nobody")
+                await older.get_workflow_handle("first").terminate()
+                return older
+            await asyncio.sleep(0.1)
 
 
 def draft(iteration: int = 0, text: str = "", *, step: int = 0, **more: Any) -> Reply:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from gradeloop.client.listing import ListedThread, threads
 from gradeloop.contract.messages import ToolCall
 from gradeloop.contract.provider import Step
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES, RunResult
-from tests.rig.threads import SECONDS, WRITER, Role, Served, a_thread, answering, replay, serving, start
+from tests.rig.threads import SECONDS, WRITER, Role, Served, a_namespace, a_thread, answering, replay, serving, start
 
 BETTER = "- it is better"
 PERSON = {"criteria": ["it is good", {"id": "kind", "description": "kind", "human": True}]}
@@ -164,3 +165,48 @@ async def test_the_search_attributes_are_those_of_the_state(client: Client, mome
         await replay(client, one.thread)
 
     assert attributes == [MOMENTS[moment], state.grading_run_id, state.rubric_sha256, "", None]
+
+
+async def test_a_thread_and_a_fork_are_listed_before_their_first_call_has_ended(client: Client) -> None:
+    async with serving(client, models=answering()) as served:
+        old = a_thread()
+        await served.client.invoke(old, "hello", start=start())
+        served.models.hold("generator")
+        served.models.hold("grader")
+        plain, invoked = a_thread(), a_thread()
+        await served.client.start(start() | {"messages": [{"role": "user", "content": "hello"}]}, thread_id=plain)
+        turn = asyncio.create_task(served.client.invoke(invoked, "hello", start=start()))
+        fork = await served.client.fork(old, rubric=BETTER)
+        states = dict[str, Any]()
+        for thread in (plain, invoked, fork):
+            await served.until(thread, lambda state: state.rubric_sha256)
+            states[thread] = await served.client.state(thread)
+
+        async with asyncio.timeout(SECONDS):
+            found = dict[str, ListedThread]()
+            while not all(name in found and found[name].rubric_sha256 for name in states):
+                await asyncio.sleep(0.1)
+                found = {one.thread_id: one async for one in threads(client, status="running", limit=1_000)}
+        origin = [one.thread_id async for one in threads(client, fork_of=old)]
+        served.models.release()
+        await turn
+        for thread in states:
+            await served.client.close_thread(thread)
+            await replay(client, thread)
+
+    assert {name: found[name].rubric_sha256 for name in states} == {name: state.rubric_sha256 for name, state in states.items()}
+    assert (found[fork].fork_of, found[plain].fork_of, origin) == (old, None, [fork])
+
+
+async def test_a_thread_starts_in_a_namespace_without_search_attributes_and_is_listed_as_it_closed(client: Client) -> None:
+    older = await a_namespace(client)
+    async with serving(older, models=answering(), attributes=False) as served:
+        started, invoked = a_thread(), a_thread()
+        await served.client.start(start(idle_timeout=...) | {"messages": [{"role": "user", "content": "hello"}]}, thread_id=started)
+        results = [await served.client.result(started), await served.client.invoke(invoked, "hello", start=start())]
+        await served.client.close_thread(invoked)
+        async with asyncio.timeout(SECONDS):
+            while [one.status async for one in threads(older)] != ["completed", "completed"]:
+                await asyncio.sleep(0.1)
+
+    assert [result.status for result in results] == ["satisfied", "satisfied"]

@@ -27,8 +27,8 @@ _STATUS, _RUN, _RUBRIC, _, _FORK = (SearchAttributeKey.for_keyword(name) for nam
 _CLOSED = {"canceled": "Canceled", "terminated": "Terminated", "timed_out": "TimedOut"}
 """Statuses of workflows that closed without a result, by our name, with Temporal's."""
 
-STATUSES = (*get_args(RunStatus), "ungraded", *_CLOSED)
-"""The statuses that a thread may be listed with."""
+STATUSES = (*get_args(RunStatus), "ungraded", "completed", *_CLOSED)
+"""The statuses that a thread may be listed with; `completed` where no more is known of it."""
 
 
 class ListedThread(Strict):
@@ -141,6 +141,8 @@ def _condition(status: str) -> str:
     """Return the condition that the server's list is filtered by, for a status that a thread is listed with."""
     if status in _CLOSED:
         return f"ExecutionStatus = '{_CLOSED[status]}'"
+    if status == "completed":
+        return "ExecutionStatus = 'Completed' AND GradeloopStatus IS NULL"
     known = f"GradeloopStatus = '{status}' AND (ExecutionStatus = 'Running' OR ExecutionStatus = 'Completed')"
     return f"({known}) OR ExecutionStatus = 'Failed'" if status == "interrupted" else known
 

@@ -27,7 +27,13 @@ from temporalio.client import (
     WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
 )
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -50,6 +56,7 @@ from gradeloop.contract.thread import (
     ThreadRequest,
     ThreadState,
     parse_request,
+    tenant_value,
     with_model,
 )
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, ThreadClosed, ThreadNotFound, ThreadTooLarge
@@ -80,6 +87,8 @@ EARLIER_RUNS = 20
 OWNER = "gradeloop_owner"
 """The field of a thread's memo with its owner's name; every run of the thread has it."""
 
+_STATUS, *_, _FORK = map(SearchAttributeKey.for_keyword, SEARCH_ATTRIBUTES)
+
 ATTEMPTS = 50
 """Times that one call follows a thread that closes or continues in a new run."""
 
@@ -106,7 +115,8 @@ class ThreadHandle:
 
     async def start(self, request: ThreadRequest, owner: str | None = None) -> None:
         """Start the thread with its owner's name; refused where one of its id exists."""
-        try:
+
+        async def start(attributes: TypedSearchAttributes) -> None:
             await self.client.start_workflow(
                 GradingThread.run,
                 request,
@@ -114,7 +124,11 @@ class ThreadHandle:
                 task_queue=self.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 memo={OWNER: owner} if owner else None,
+                search_attributes=attributes,
             )
+
+        try:
+            await _with_attributes(request, start)
         except WorkflowAlreadyStartedError:
             raise InvalidRequest(f"a thread {self.thread_id!r} exists already; choose another id, or invoke it") from None
         except RPCError as error:
@@ -277,22 +291,27 @@ class ThreadHandle:
     async def _send_turn(self, request: InvokeRequest, start: ThreadRequest | None, update_id: str) -> RunResult:
         if start is None:
             return await self.workflow().execute_update(GradingThread.invoke, request, id=update_id)
-        operation: WithStartWorkflowOperation[Any, RunResult] = WithStartWorkflowOperation(
-            GradingThread.run,
-            start,
-            id=self.thread_id,
-            task_queue=self.task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-        )
-        # asyncio would log an error of the start as never retrieved, though the update raises it too; some errors never reach the handle.
-        started = asyncio.ensure_future(operation.workflow_handle())
-        try:
-            return await self.client.execute_update_with_start_workflow(
-                GradingThread.invoke, request, id=update_id, start_workflow_operation=operation
+
+        async def send(attributes: TypedSearchAttributes) -> RunResult:
+            operation: WithStartWorkflowOperation[Any, RunResult] = WithStartWorkflowOperation(
+                GradingThread.run,
+                start,
+                id=self.thread_id,
+                task_queue=self.task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                search_attributes=attributes,
             )
-        finally:
-            started.cancel()
+            # asyncio would log an error of the start as never retrieved, though the update raises it too; some never reach the handle.
+            started = asyncio.ensure_future(operation.workflow_handle())
+            try:
+                return await self.client.execute_update_with_start_workflow(
+                    GradingThread.invoke, request, id=update_id, start_workflow_operation=operation
+                )
+            finally:
+                started.cancel()
+
+        return await _with_attributes(start, send)
 
     async def _update_id(self, request: InvokeRequest, *, named: bool) -> str:
         """Return the update id: equal for equal turns in one run of the workflow, so that the server joins the callers.
@@ -427,6 +446,20 @@ class ThreadHandle:
             workflow_id_reuse_policy=WorkflowIdReusePolicy.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
             workflow_id_conflict_policy=WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
         )
+
+
+async def _with_attributes(request: ThreadRequest, start: Callable[[TypedSearchAttributes], Awaitable[Result]]) -> Result:
+    """Start a thread with search attributes, by which it is listed before its first call; without them where the namespace has none."""
+    thread: Any = (request.checkpoint or {}).get("thread")
+    origin = thread.get("forked_from") if isinstance(thread, dict) else None
+    pairs = [SearchAttributePair(_STATUS, "running")]
+    pairs += [SearchAttributePair(_FORK, tenant_value(str(origin.get("thread_id")))[:255])] if isinstance(origin, dict) else []
+    try:
+        return await start(TypedSearchAttributes(pairs))
+    except RPCError as error:
+        if error.status != RPCStatusCode.INVALID_ARGUMENT or "search attribute" not in error.message.lower():
+            raise
+    return await start(TypedSearchAttributes.empty)
 
 
 def fork_request(checkpoint: dict[str, Any], models: ResumeRequest, system_prompt: str | None, settings: dict[str, Any]) -> ThreadRequest:
