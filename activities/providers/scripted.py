@@ -3,12 +3,12 @@
 import asyncio
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, NonNegativeInt, model_validator
+from pydantic import Field, JsonValue, NonNegativeInt, PrivateAttr, model_validator
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import LogProbs, Message, ToolCall, Usage
@@ -17,6 +17,7 @@ from gradeloop.errors import InvalidRequest, explained
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.verdicts import text_between_tags
 from gradeloop.settings.secrets import scrubbed
+from gradeloop.text import clip
 
 if TYPE_CHECKING:
     from activities.providers import Providers
@@ -113,6 +114,7 @@ class Script(Strict):
     """The replies of a scripted file."""
 
     replies: tuple[ScriptedReply, ...]
+    _file: Path | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> "Script":
@@ -130,7 +132,9 @@ class Script(Strict):
         if not isinstance(value, dict):
             raise InvalidRequest(f"the scripted file {str(path)!r} holds no mapping; write `replies:` and a list of rows under it")
         with explained(f"the scripted file {str(path)!r}: "):
-            return cls.model_validate(value)
+            script = cls.model_validate(value)
+        script._file = path  # noqa: SLF001 - its own
+        return script
 
     @cached_property
     def _rows(self) -> dict[Step, list[ScriptedReply]]:
@@ -143,6 +147,14 @@ class Script(Strict):
         """Return the row that answers a request; None where none does."""
         of_model = (row for row in self._rows.get(request.step, ()) if row.model in (None, request.spec.model))
         return next((row for row in of_model if row.when is None or _contains(request, row.when)), None)
+
+    def describe_absence(self, request: ModelRequest) -> str:
+        """Return which file has no row for a request, and the nearest row with the parts of it that do not fit."""
+        name = f"the scripted file {str(self._file)!r}" if self._file else "the scripted file"
+        unfit = [(list(_differences(row, request)), at) for at, row in enumerate(self.replies) if row.role == request.step.role]
+        least, at = min(unfit, key=lambda found: len(found[0]), default=([], 0))
+        nearest = f"; the nearest, replies[{at}], answers only {' and '.join(least)}" if least else ""
+        return f"{name} has no reply for {_describe_step(request.step)}{nearest}; add a row for it"
 
 
 def connect(providers: "Providers", _endpoint: Endpoint) -> "Scripted":
@@ -160,7 +172,7 @@ class Scripted:
         """Return the row at the request's step, after its delay."""
         row, model = self._script.row(request), request.spec.id
         if row is None:
-            raise ModelFault("config", f"the scripted file has no reply for {_describe_step(request.step)}; add a row for it", model=model)
+            raise ModelFault("config", self._script.describe_absence(request), model=model)
         await asyncio.sleep(row.delay)
         usage = Usage(**dict(row.usage), calls=1)
         if row.error is not None:
@@ -176,6 +188,15 @@ def _contains(request: ModelRequest, text: str) -> bool:
     written = json.dumps(text, ensure_ascii=False)[1:-1]
     contents = [_CODES.sub("", message.content) for message in request.messages]
     return any(text in content or written in content for content in contents)
+
+
+def _differences(row: ScriptedReply, request: ModelRequest) -> Iterator[str]:
+    """Yield the conditions of a row that a request does not meet."""
+    yield from (f"{name} {value}" for name, value in row.address.model_dump().items() if value != getattr(request.step, name))
+    if row.model not in {None, request.spec.model}:
+        yield f"the model {row.model!r}"
+    if row.when is not None and not _contains(request, row.when):
+        yield f"a prompt with {clip(row.when)}"
 
 
 def _describe_step(step: Step) -> str:

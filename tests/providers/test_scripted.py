@@ -136,7 +136,22 @@ async def test_a_missing_row_names_the_address_that_it_should_have(tmp_path: Pat
     error = await fault(script(tmp_path, "replies: []"), role="grader", iteration=2, step=1)
 
     address = "role grader, run 0, iteration 2, group 0, sample 0, step 1"
-    assert (error.kind, error.message) == ("config", f"the scripted file has no reply for {address}; add a row for it")
+    file = f"the scripted file '{tmp_path / 'replies.yaml'}'"
+    assert (error.kind, error.message) == ("config", f"{file} has no reply for {address}; add a row for it")
+
+
+@pytest.mark.parametrize(
+    ("rows", "nearest"),
+    [
+        ("{role: grader, text: a}, {role: grader, iteration: 2, text: b}", "replies[1], answers only step 0"),
+        ("{role: grader, iteration: 2, step: 1, when: toads, text: a}", "replies[0], answers only a prompt with 'toads'"),
+        ("{role: grader, run: 1, iteration: 2, step: 1, model: x, text: a}", "replies[0], answers only run 1 and the model 'x'"),
+    ],
+)
+async def test_a_missing_row_is_told_by_the_nearest_one(tmp_path: Path, rows: str, nearest: str) -> None:
+    error = await fault(script(tmp_path, f"replies: [{rows}]"), role="grader", iteration=2, step=1)
+
+    assert f"; the nearest, {nearest}; add a row for it" in error.message
 
 
 @pytest.mark.parametrize(
