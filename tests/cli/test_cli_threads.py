@@ -3,8 +3,11 @@
 import asyncio
 import io
 import json
+import re
 import signal
+import socket
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -58,6 +61,54 @@ async def test_ctrl_c_while_a_run_is_started_or_resumed_interrupts_it(
     assert (started.how, resumed.how, ended.how) == ("stopped", "stopped", "ended")
     assert ended.result
     assert ended.result.status == "satisfied"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("run", "soon.yaml"), "stopped before the thread started: no model was called; run the same command again to start it"),
+        (("resume", "soon-1"), "stopped before the run went on; resume it with: gradeloop resume soon-1"),
+        (("fork", "soon-1"), "stopped; if the fork has started, it is in: gradeloop list"),
+        (("list",), "stopped"),
+    ],
+)
+def test_ctrl_c_before_there_is_a_thread_to_follow_says_what_happened(commands: CommandLine, command: tuple[str, ...], words: str) -> None:
+    commands.task("soon", [draft()])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        screen = commands.terminal(*command, size=(200, 40), TEMPORAL_ADDRESS=f"127.0.0.1:{silent.getsockname()[1]}")
+        with silent.accept()[0]:  # by now the command waits for the server's answer
+            screen.press_ctrl_c()
+            assert screen.code() == 130, screen.text
+    assert screen.text.splitlines()[-1] == f"^Cgradeloop: {words}"
+
+
+def test_a_fork_shows_its_own_events_in_its_own_time_also_when_it_is_watched_later(commands: CommandLine) -> None:
+    failed, passed = (
+        json.dumps({"k1": {"reason": "read", "passed": gap == "", "gap": gap}, "unjudgeable": "", "summary": "read"})
+        for gap in ("more", "")
+    )
+    texts = {(0, 0): ("a", failed), (0, 1): ("b", failed), (1, 0): ("", failed), (1, 1): ("c", passed)}
+    replies = [
+        {"role": role, "run": run, "iteration": at, "text": text}
+        for (run, at), pair in texts.items()
+        for role, text in zip(("generator", "grader"), pair, strict=True)
+        if text
+    ]
+    task = commands.task("twig", replies, max_iterations=2)
+    assert commands("run", task, "--thread", "twig-1").code == 1
+    time.sleep(1.5)  # of which no line of a fork says anything
+
+    same = commands("fork", "twig-1@1", "--thread", "twig-2")
+    other = commands("fork", "twig-1@1", "--rubric", "- it is better", "--thread", "twig-3")
+    watched = [commands("watch", "twig-2"), commands("watch", "twig-3")]
+
+    def told(done: Done) -> list[str]:
+        return re.findall(r"^ +\d+\.\d s  (iteration \d: \w+)", done.out, re.MULTILINE)
+
+    assert told(same) == told(watched[0]) == ["iteration 2: draft", "iteration 2: needs_revision"]
+    assert told(other) == told(watched[1]) == ["iteration 1: needs_revision", "iteration 2: draft", "iteration 2: satisfied"]
+    assert all(re.search(r"^   0\.\d s  ", done.out, re.MULTILINE) for done in (same, other, *watched))
+    assert "max_iterations_reached after 2 iterations" in same.out
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ def main() -> None:
         fail(str(error), code_of_error(error))
     except OSError as error:
         fail(f"{error.filename or 'a file'}: {error.strerror or error}", BAD_INPUT)
-    except KeyboardInterrupt:
-        fail("stopped", STOPPED)
     except Exception as error:  # noqa: BLE001 - whatever nobody foresaw: Python would end with 1, which means a gate
         _fail_internally(error)
     except SystemExit as ended:
+        if isinstance(ended.__context__ and ended.__context__.__cause__, KeyboardInterrupt):  # for which typer exits without a word
+            fail("stopped", STOPPED)
         if isinstance(ended.__context__, BrokenPipeError):  # for which click and rich exit with 1, as a capped run does
             leave(BROKEN_PIPE)
         leave(ended.code if isinstance(ended.code, int) else 0)

@@ -39,13 +39,15 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import GradeloopError, InvalidRequest
-from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
+from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED, fail
 from gradeloop.grading.templates import fill
 from gradeloop.reports.model import resume_step
 from gradeloop.settings.endpoints import default_model
 from gradeloop.temporal.connect import OURS, Connection, application_folder, connect, ensure_worker, find, keep_worker_alive
 from gradeloop.temporal.histories import request_deletion
 from gradeloop.temporal.process import beside, done_beside
+
+NOT_STARTED = "stopped before the thread started: no model was called; run the same command again to start it"
 
 _EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
 
@@ -68,7 +70,8 @@ class RunOptions:
 @takes(RunOptions)
 def run(options: RunOptions) -> None:
     """Draft, grade and revise until the draft meets the rubric."""
-    _finish(run_task(read_task(options.task, options.flags), Terminal(), as_json=options.as_json, detach=options.detach))
+    work = lambda: run_task(read_task(options.task, options.flags), Terminal(), as_json=options.as_json, detach=options.detach)  # noqa: E731
+    _finish(work, NOT_STARTED)
 
 
 @app.command(epilog=codes_help("demo"))
@@ -80,7 +83,7 @@ def demo() -> None:
     else:
         typer.echo("No provider key is set, so the models' replies come from a script; the tests really run, in the sandbox.\n")
     task = application_folder() / "examples" / "find_duplicates" / "task.yaml"
-    _finish(run_task(read_task(task, TaskFlags(model=model, grader=model)), Terminal(), as_json=False, detach=False))
+    _finish(lambda: run_task(read_task(task, TaskFlags(model=model, grader=model)), Terminal(), as_json=False, detach=False), NOT_STARTED)
 
 
 @app.command(epilog=codes_help("resume"))
@@ -95,7 +98,8 @@ def resume(
 ) -> None:
     """Resume an interrupted run where it stopped."""
     budget = budget_of(budget_tokens, budget_usd)
-    _finish(resume_thread(thread, Terminal(), budget=budget, model=model, grader=grader, as_json=as_json))
+    work = lambda: resume_thread(thread, Terminal(), budget=budget, model=model, grader=grader, as_json=as_json)  # noqa: E731
+    _finish(work, f"stopped before the run went on; resume it with: gradeloop resume {thread}")
 
 
 @app.command(epilog=codes_help("fork"))
@@ -113,18 +117,21 @@ def fork(  # noqa: PLR0913 - one parameter a flag
     """Start a new thread from a draft of an old one."""
     given: dict[str, Any] = {"model": model, "grader": grader, "system_prompt": system_prompt, "max_iterations": max_iterations}
     given |= {"rubric": rubric and read_rubric(rubric, own_outside_roots(None)), "fork_id": thread}
-    _finish(fork_thread(place, Terminal(), given, as_json=as_json))
+    _finish(lambda: fork_thread(place, Terminal(), given, as_json=as_json), "stopped; if the fork has started, it is in: gradeloop list")
 
 
 @app.command(epilog=codes_help("watch"))
 def watch(thread: ThreadId, *, as_json: Json = False) -> None:
     """Show a thread from its beginning, and follow it live."""
-    _finish(watch_thread(thread, Terminal(), as_json=as_json))
+    _finish(lambda: watch_thread(thread, Terminal(), as_json=as_json), f"stopped; watch the thread with: gradeloop watch {thread}")
 
 
-def _finish(work: "Coroutine[Any, Any, RunEnding]") -> NoReturn:
-    """Follow a run to its end and exit with its code."""
-    ending = asyncio.run(work)
+def _finish(work: "Callable[[], Coroutine[Any, Any, RunEnding]]", unstarted: str) -> NoReturn:
+    """Follow a run to its end and exit with its code; `unstarted` is what Ctrl-C prints before there is a run to follow."""
+    try:
+        ending = asyncio.run(work())
+    except KeyboardInterrupt:
+        fail(unstarted, STOPPED)
     if message := reattach_message(ending):
         typer.echo(message, err=True)
     raise typer.Exit(code_of(ending))
@@ -225,15 +232,17 @@ async def follow(client: GradingClient, thread_id: str, screen: Screen, *, after
         screen.show_event(event, *await _details(client, thread_id, event))
         if isinstance(screen, LiveScreen) and event.type in PAID:
             screen.show_tokens((await client.state(thread_id)).usage)
-        if event.type in ENDS and _is_current(event.type, (await client.state(thread_id)).status):
+        if event.type in ENDS and await _is_current(client, thread_id, event):
             shown = event.type != "interrupted" or event.reason == "outage"
             return await client.last_result(thread_id) if shown else None
     return await client.result(thread_id)
 
 
-def _is_current(event: str, status: str) -> bool:
+async def _is_current(client: GradingClient, thread_id: str, event: Event) -> bool:
     """Return whether the thread still has the status that the event reports: the event may be long past."""
-    return status != "running" if event == "run_ended" else status == event
+    status = (await client.state(thread_id)).status
+    stands = status != "running" if event.type == "run_ended" else status == event.type
+    return stands and not any(later.type in ENDS for later in (await client.events(thread_id, after=event.seq)).items)
 
 
 async def _details(client: GradingClient, thread_id: str, event: Event) -> tuple[Message | None, Evaluation | None]:
@@ -375,9 +384,7 @@ async def fork_thread(place: str, console: Console, given: dict[str, Any], *, as
     thread, iteration = (found[1], int(found[2]) - 1) if found else (place, None)
     client, thread_id, connection = await open_thread(thread)
     fork_id = await _while_served(client, thread_id, connection, client.fork(thread_id, iteration, **given))
-    begun = (await _while_served(client, fork_id, connection, client.events(fork_id))).items
-    after = max((event.seq for event in begun if event.status == "superseded"), default=0)  # what is before is the old thread's
-    return await watch_thread(fork_id, console, as_json=as_json, interrupts=True, after=after)
+    return await watch_thread(fork_id, console, as_json=as_json, interrupts=True)
 
 
 async def resume_thread(
@@ -407,10 +414,19 @@ async def resume_thread(
             return await follow_with_interrupts(client, thread_id, screen, connection, pressed, after=seen)
 
 
-async def watch_thread(thread_id: str, console: Console, *, as_json: bool, interrupts: bool = False, after: int = 0) -> RunEnding:
-    """Show a thread from an event on, the first by default, and follow it; Ctrl-C leaves it running, or `interrupts` it."""
+async def watch_thread(thread_id: str, console: Console, *, as_json: bool, interrupts: bool = False) -> RunEnding:
+    """Show a thread from its first own event on, and follow it; Ctrl-C leaves it running, or `interrupts` it."""
     client, thread_id, connection = await open_thread(thread_id)
-    rubric = (await _while_served(client, thread_id, connection, client.state(thread_id))).rubric
+
+    async def read() -> tuple[Rubric | None, int]:
+        state = await client.state(thread_id)
+        if (origin := state.forked_from) is None:
+            return state.rubric, 0
+        forked = ("rubric_evaluation_end", origin.grading_run_id, origin.iteration)  # this event and those before are the old thread's
+        events = (await client.events(thread_id)).items
+        return state.rubric, max((one.seq for one in events if (one.type, one.grading_run_id, one.iteration) == forked), default=0)
+
+    rubric, after = await _while_served(client, thread_id, connection, read())
     if not as_json:
         show_rubric(console, rubric)
     screen = choose_screen(console, rubric, as_json=as_json)

@@ -117,7 +117,8 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
     if result.waiting_for:
         line.append("" if result.waiting_for.iteration is None else f" in iteration {result.waiting_for.iteration + 1}")
     elif result.status:
-        line.append(f" after {counted(result.iterations, 'iteration')}")
+        of_run = result.evaluations[-1].iteration + 1 if result.evaluations else 0  # more than the turn's own where it is a fork's
+        line.append(f" after {counted(max(result.iterations, of_run), 'iteration')}")
     yield line.append(f"  {usage_line(result.usage)}", "dim")
     if result.overridden_result:
         yield Text(f"with overrides: {result.overridden_result}", "bold")
