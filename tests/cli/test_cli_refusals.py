@@ -81,6 +81,7 @@ def written(gradeloop: CommandLine, name: str, more: dict[str, Any]) -> tuple[st
 def why(done: Done, *around: str) -> str:
     """Return the sentence with which a command refuses, without what says where the file or the case is."""
     said = re.sub(r"(?m)^.* is not done yet, \d+ s\n", "", done.err or done.out).strip().removeprefix("gradeloop: ")
+    said = re.sub(r"^the task '[^']+'(, line \d+, column \d+)?: ", "", said)
     for part in around:
         said = said.removeprefix(part)
     return said

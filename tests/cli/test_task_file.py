@@ -212,6 +212,38 @@ def test_a_blank_key_counts_as_none(folder: Path) -> None:
         refuse_unservable(request.model_copy(update={"generator": spec}), {"OPENROUTER_API_KEY": " "}, scripted=True)
 
 
+@pytest.mark.parametrize(
+    ("line", "place", "message"),
+    [
+        ("max_iterations: 99", "line 4, column 17", "max_iterations: Input should be less than or equal to 20, got '99'"),
+        ("budget: {max_tokens: -4}", "line 4, column 22", "budget.max_tokens: Input should be greater than or equal to 1, got '-4'"),
+        ("rubric: [a, b]", "line 4, column 9", "rubric: the rubric is a list; write 'criteria:' above it"),
+        ("rubric: ''", "line 4, column 9", "rubric: it is empty; write a criterion a line, "),
+        (
+            "rubric: '- {{ nmae }}'\nvars: {name: a}",
+            "line 4, column 9",
+            "criteria[0].description: 'nmae' is undefined; the variables are: name",
+        ),
+        ("grader: {model: 'opnai:m'}", "line 4, column 17", "grader.model: 'opnai:m': unknown provider 'opnai'. Did you mean 'openai'?"),
+    ],
+)
+def test_a_mistake_in_a_value_is_told_with_its_place(tmp_path: Path, line: str, place: str, message: str) -> None:
+    file = tmp_path / "task.yaml"
+    file.write_text(f"# a task\nprompt: Write.\ngenerator: {{model: 'ollama:qwen3'}}\n{line}\n")
+
+    with pytest.raises(InvalidRequest) as caught:
+        read_task(file, TaskFlags(check=True))
+
+    assert str(caught.value).startswith(f"the task '{file}', {place}: {message}")
+
+
+def test_a_mistake_in_a_flag_has_no_place_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "task.yaml").write_text("prompt: Write.\nmax_iterations: 3\n")
+
+    with pytest.raises(InvalidRequest, match=r"^max_iterations: Input should be less than or equal to 20"):
+        read_task(tmp_path / "task.yaml", TaskFlags(max_iterations=99, check=True))
+
+
 def test_the_example_that_init_writes_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     init(tmp_path / "task.yaml", kind="task")

@@ -19,7 +19,7 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.output import resolve_writable
 from gradeloop.files.roots import FileScope, data_url
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
-from gradeloop.files.yaml import Location, explained_at, read_placed
+from gradeloop.files.yaml import Location, explained_at, placed_at, read_placed
 from gradeloop.grading.templates import fill
 from gradeloop.settings.endpoints import UNNAMED, loopback_servers, own_names, refuse_unservable, require_default_model
 from gradeloop.settings.worker import find_outside_roots, with_tenant
@@ -101,7 +101,9 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     messages = _build_messages(task, flags)
     thread = task.thread if flags.thread is None else _parse_thread_id(flags.thread)
     rubric = read_rubric(flags.rubric, outside) if flags.rubric is not None else task.rubric
-    judged = _is_judged(rubric)
+    with placed_at(spot if flags.rubric is None else Location()):
+        judged = _is_judged(rubric)
+    budget = budget_of(flags.budget_tokens, flags.budget_usd)
     raw: dict[str, JsonValue] = {
         "messages": messages,
         "rubric": rubric,
@@ -110,7 +112,7 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
         "max_iterations": flags.max_iterations if flags.max_iterations is not None else task.max_iterations,
         "idle_timeout": task.idle_timeout,
         "outage_timeout": task.outage_timeout,
-        "budget": budget.model_dump(mode="json") if (budget := budget_of(flags.budget_tokens, flags.budget_usd)) else task.budget,
+        "budget": budget.model_dump(mode="json") if budget else task.budget,
         "priority": task.priority,
         "vars": task.vars,
         "checkpoint": task.checkpoint,
@@ -123,14 +125,18 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
         record=_check_recording_path(flags.record),
         config=config,
     )
-    request = parse_request({key: value for key, value in raw.items() if value is not None})
-    request = request.model_copy(update={"priority": with_tenant(request.priority, flags.tenant)})
-    worker = replace(worker, local_servers=loopback_servers(request))
-    fill(request.rubric, request.vars)
-    # The worker of a named queue has an environment and replies of its own.
-    if not os.environ.get("GRADELOOP_TASK_QUEUE"):
-        names = own_names(os.environ, config)
-        refuse_unservable(request, os.environ, scripted=worker.scripted is not None, endpoints=names, calls=not flags.check)
+    flagged = {"messages": flags.prompt, "rubric": flags.rubric, "max_iterations": flags.max_iterations, "budget": budget}
+    flagged |= {"generator": flags.model, "grader": flags.grader, "priority": flags.tenant}
+    with placed_at(spot, *(name for name, flag in flagged.items() if flag is not None)):
+        request = parse_request({key: value for key, value in raw.items() if value is not None})
+        request = request.model_copy(update={"priority": with_tenant(request.priority, flags.tenant)})
+        worker = replace(worker, local_servers=loopback_servers(request))
+        with placed_at(Location() if flags.rubric else spot.at("rubric")):
+            fill(request.rubric, request.vars)
+        # The worker of a named queue has an environment and replies of its own.
+        if not os.environ.get("GRADELOOP_TASK_QUEUE"):
+            names = own_names(os.environ, config)
+            refuse_unservable(request, os.environ, scripted=worker.scripted is not None, endpoints=names, calls=not flags.check)
     return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
 
 

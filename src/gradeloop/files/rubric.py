@@ -91,11 +91,13 @@ def refuse_bad_rubric(value: JsonValue, placed: Places, prefix: tuple[int | str,
     except ValidationError as error:
         problems = explain(error)
         first = error.errors(include_url=False, include_context=False)[0]
-        path = _path_in_file(value, first["loc"] or (problems.partition(":")[0],))
+        field = problems.partition(":")[0]
+        named = [*prefix, problems] if first["loc"] or field in Rubric.model_fields else [": ".join([*map(str, prefix), problems])]
+        path = _path_in_file(value, first["loc"] or (field,))
         while path and (*prefix, *path) not in placed:
             path = path[:-1]
         line, column = placed.get((*prefix, *path), (1, 1))
-        raise InvalidRequest(f"{where}, line {line}, column {column}: {'.'.join(map(str, (*prefix, problems)))}") from None
+        raise InvalidRequest(f"{where}, line {line}, column {column}: {'.'.join(map(str, named))}") from None
 
 
 def _path_in_file(value: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:  # noqa: ANN401 - JSON of any shape

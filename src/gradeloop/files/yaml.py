@@ -275,6 +275,20 @@ def explained_at(location: Location) -> Iterator[None]:
         raise located_error(error, location) from None
 
 
+@contextmanager
+def placed_at(location: Location, *elsewhere: str) -> Iterator[None]:
+    """Begin the message of an InvalidRequest with the place of the field that it names, unless that field's value stands `elsewhere`."""
+    try:
+        yield
+    except InvalidRequest as error:
+        field = re.match(r"[a-z_]+(\.\w+|\[\d+\])*(?=: | is (missing|empty))", str(error))
+        steps = [int(step) if step.isdecimal() else step for step in re.findall(r"\w+", field[0])] if field else []
+        if not location.file or not steps or steps[0] in elsewhere:
+            raise
+        known = (*location.path, steps[0]) in location.placed or location.path
+        raise type(error)(f"{location.at(*steps).place if known else location.file}: {error}") from None
+
+
 def located_error(error: ValidationError, location: Location) -> InvalidRequest:
     """Return pydantic's report as an error that begins with the place of the first mistake."""
     first = error.errors(include_url=False)[0]
