@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from ruamel.yaml import YAML
 
+from gradeloop.cli.dev import other_servers
 from gradeloop.settings.endpoints import presets_by_name
 from tests.rig.cli import CommandLine
 from tests.rig.local_servers import LocalServer as Described
@@ -192,6 +193,32 @@ async def test_init_prefers_no_model_of_this_machine_to_a_key_that_is_set(gradel
     assert "ANTHROPIC_API_KEY is set, so it uses anthropic:claude-haiku-5-5; a comment has ollama:qwen3:8b" in wrote.out
     assert not {"generator", "grader"} & set(YAML(typ="safe").load(text))
     assert f'# grader: {{model: "ollama:qwen3:8b"}}  # at {server.url}' in text
+
+
+async def test_without_a_key_and_a_server_init_says_what_is_needed_first(gradeloop: CommandLine) -> None:
+    wrote = await asyncio.to_thread(gradeloop, "init", "needy.yaml", **quiet())
+
+    assert "no provider's key is set, and no model server answers on this machine. Before it runs: name a model with --model, " in wrote.out
+    assert "OPENAI_API_KEY" in wrote.out
+    assert wrote.out.endswith("; then run it with: gradeloop run needy.yaml\n")
+
+
+async def test_doctor_names_the_servers_of_this_machine_that_answer(
+    gradeloop: CommandLine, server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.listed = LISTED
+    answers = await asyncio.to_thread(gradeloop, "doctor", **quiet(OLLAMA_BASE_URL=server.url))
+    silent = await asyncio.to_thread(gradeloop, "doctor", **quiet())
+    monkeypatch.setattr("gradeloop.cli.dev.find_spec", lambda _: None)
+    (found,) = other_servers({"http://127.0.0.1:8000/v1": ["vllm:m"]}, [])
+
+    assert f"at {server.url}: " in answers.out
+    assert "none answers on this machine" not in answers.out
+    assert "none answers on this machine: http://127.0.0.1:9/" in silent.out
+    assert (found.detail, found.cure) == (
+        "answers at http://127.0.0.1:8000/v1: vllm:m",
+        "pip install 'gradeloop[openai]', by which its models are called",
+    )
 
 
 HOSTILE: list[object] = [[{"id": "x\n# y"}], "models", [7], [{"name": "m"}], None, [{"id": "m" * 2_000_000}]]

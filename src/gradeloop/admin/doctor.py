@@ -198,7 +198,7 @@ def _read_examination(report: dict[str, Any]) -> Iterator[Finding]:
         why = "" if ok else f": {key['why']}"
         yield Finding(subject=f"key of {key['provider']}", ok=ok, detail=f"{KEY_VERDICTS[key['verdict']]} {key['address']}{why}")
     if not report["keys"]:
-        yield Finding(subject="keys", ok=None, detail="none is set; only the provider `scripted` works without one")
+        yield Finding(subject="keys", ok=None, detail="none is set; model servers of your own and the provider `scripted` need none")
     for server in report["servers"]:
         yield server_finding(server["address"], ServerFacts.model_validate(server["facts"]))
     for key in report["keys"]:

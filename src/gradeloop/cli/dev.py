@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from gradeloop.admin.doctor import Finding, findings, lines
 from gradeloop.cli.commands import Json, Scripted, Tools, Trust, codes_help
+from gradeloop.cli.init import SHOWN_MODELS, find_servers, server_places
 from gradeloop.cli.render.table import Terminal, show_lines
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.thread import TASK_QUEUE
@@ -64,11 +66,25 @@ def doctor(*, trust: Trust = False, as_json: Json = False) -> None:
     """Check this machine: server, keys, sandboxes, OTLP."""
 
     async def look() -> list[Finding]:
-        return [found async for found in findings(trust=trust)]
+        seen = [found async for found in findings(trust=trust)]
+        return [*seen, *other_servers(await find_servers(os.environ), seen)]
 
     seen = asyncio.run(look())
     show_lines([found.model_dump(mode="json") for found in seen], (line for found in seen for line in lines(found)), as_json=as_json)
     raise typer.Exit(1 if any(found.ok is False for found in seen) else 0)
+
+
+def other_servers(found: Mapping[str, Sequence[str]], seen: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the model servers of this machine of which the worker found out nothing; where there are none at all, where it was looked."""
+    known = " ".join(one.detail for one in seen if one.subject.startswith("server ")).replace("//localhost", "//127.0.0.1")
+    for address, models in found.items():
+        if address not in known:
+            cure = None if find_spec("openai") else "pip install 'gradeloop[openai]', by which its models are called"
+            detail = f"answers at {address}: {', '.join(models[:SHOWN_MODELS])}"
+            yield Finding(subject="model server", ok=None if cure else True, detail=detail, cure=cure)
+    if not (found or known):
+        places = ", ".join(f"{address} ({name})" for address, name in server_places(os.environ).items())
+        yield Finding(subject="model servers", ok=None, detail=f"none answers on this machine: {places}")
 
 
 @app.command("trust")

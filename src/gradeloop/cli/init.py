@@ -13,7 +13,7 @@ import typer
 
 from gradeloop.cli.schemas import json_schemas
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.endpoints import LOOPBACK, default_model, expand, presets_by_name
+from gradeloop.settings.endpoints import LOOPBACK, cure_of_no_model, default_model, expand, presets_by_name
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -59,20 +59,29 @@ def init(
     if model:
         why = f"{keyed.variable} is set, so it uses {keyed.spec.id}; a comment has" if keyed else "no provider's key is set, so it uses"
         typer.echo(f"{why} {model}")
-    typer.echo(f"wrote {path}, and {schema} for editors; run it with: {command.format(path=path)}")
+    if not (model or keyed):
+        flag = "--grader" if kind == "judge" else "--model"
+        typer.echo(f"no provider's key is set, and no model server answers on this machine. Before it runs: {cure_of_no_model(flag)}")
+    typer.echo(f"wrote {path}, and {schema} for editors; {'run it' if model or keyed else 'then run it'} with: {command.format(path=path)}")
 
 
 async def find_servers(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the models of this machine's servers as `provider:model`, by address; presets and `OPENAI_BASE_URL` say who is asked."""
+    places = server_places(environ)
+    found = await asyncio.gather(*(_models_at(address) for address in places))
+    listed = zip(places.items(), found, strict=True)
+    return {address: [f"{name}:{model}" for model in models] for (address, name), models in listed if models}
+
+
+def server_places(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the addresses of this machine at which models are looked for, with the first provider of each."""
     places: dict[str, str] = {}
     local = [preset for preset in presets_by_name().values() if preset.keyless and not preset.cloud]
     for name, preset in [*((preset.name, preset) for preset in local), ("openai_compatible", presets_by_name()["openai"])]:
         address = expand(preset.base_url, environ).replace("//localhost", "//127.0.0.1")
         if LOOPBACK.fullmatch(address):
             places.setdefault(address, name)
-    found = await asyncio.gather(*(_models_at(address) for address in places))
-    listed = zip(places.items(), found, strict=True)
-    return {address: [f"{name}:{model}" for model in models] for (address, name), models in listed if models}
+    return places
 
 
 async def _models_at(address: str) -> list[str]:

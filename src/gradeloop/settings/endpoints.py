@@ -489,12 +489,15 @@ def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel
     """Return the default model for a role of the command line; raise InvalidRequest where no provider's key is set."""
     if found := default_model(environ):
         return found
-    names = ", ".join(dict.fromkeys(rule.variables[0] for rule in DEFAULTS))
-    flag = "--grader" if role == "grader" else "--model"
     raise InvalidRequest(
-        f"{role}.model is missing and no provider key is set; name a model with {flag}, or set one of {names}. "
-        f"{WITHOUT_KEY.format(flag=flag)}"
+        f"{role}.model is missing and no provider key is set; {cure_of_no_model('--grader' if role == 'grader' else '--model')}"
     )
+
+
+def cure_of_no_model(flag: str) -> str:
+    """Return what a user can do who has neither named a model, by this flag or in a file, nor set a provider's key."""
+    names = ", ".join(dict.fromkeys(rule.variables[0] for rule in DEFAULTS))
+    return f"name a model with {flag}, or set one of {names}. {WITHOUT_KEY.format(flag=flag)}"
 
 
 UNNAMED = "scripted:unnamed"
