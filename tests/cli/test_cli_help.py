@@ -71,6 +71,26 @@ def test_the_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatc
     assert build_reference() == wide
 
 
+NAMED = re.compile(r"(?:`|: )gradeloop((?: [a-z][a-z-]+)+)")
+"""A command in a text: in backticks, or at a sentence's end."""
+
+
+def test_every_command_that_a_text_names_is_one() -> None:
+    root, absent = PAGE.parents[1], list[str]()
+    folders = (root / name for name in ("src", "activities", "workflows", "docs"))
+    texts = [path for folder in folders for path in folder.rglob("*") if path.suffix in {".py", ".md", ".html", ".js", ".toml", ".yaml"}]
+    for path in [*texts, root / "worker.py", root / "README.md"]:
+        for found in NAMED.finditer(path.read_text().replace(": gradeloop", ":") if path.suffix == ".md" else path.read_text()):
+            command = TOP
+            for word in found[1].split():
+                if hasattr(command, "commands"):
+                    if word not in command.commands:
+                        absent.append(f"{path.relative_to(root)}: gradeloop{found[1]}")
+                        break
+                    command = command.commands[word]
+    assert not absent
+
+
 def test_every_command_stands_in_one_group() -> None:
     assert sorted(name for rows in command_groups().values() for name in rows) == sorted(TOP.commands)
 
