@@ -210,3 +210,18 @@ async def test_a_thread_starts_in_a_namespace_without_search_attributes_and_is_l
                 await asyncio.sleep(0.1)
 
     assert [result.status for result in results] == ["satisfied", "satisfied"]
+
+
+async def test_a_thread_whose_worker_writes_no_status_is_listed_as_it_closed(client: Client) -> None:
+    async with serving(client, models=answering(), attributes=False) as served:
+        thread = a_thread()
+        await served.client.invoke(thread, "hello", start=start())
+        await served.client.close_thread(thread)
+        async with asyncio.timeout(SECONDS):
+            while thread not in [one.thread_id async for one in threads(client, status="completed", limit=1_000)]:
+                await asyncio.sleep(0.1)
+        listed = {one.thread_id: one.status async for one in threads(client, limit=1_000)}
+        running = [one.thread_id async for one in threads(client, status="running", limit=1_000)]
+
+    assert listed[thread] == "completed"
+    assert thread not in running

@@ -142,7 +142,9 @@ def _condition(status: str) -> str:
     if status in _CLOSED:
         return f"ExecutionStatus = '{_CLOSED[status]}'"
     if status == "completed":
-        return "ExecutionStatus = 'Completed' AND GradeloopStatus IS NULL"
+        return "ExecutionStatus = 'Completed' AND (GradeloopStatus IS NULL OR GradeloopStatus = 'running')"
+    if status == "running":
+        return "ExecutionStatus = 'Running' AND GradeloopStatus = 'running'"
     known = f"GradeloopStatus = '{status}' AND (ExecutionStatus = 'Running' OR ExecutionStatus = 'Completed')"
     return f"({known}) OR ExecutionStatus = 'Failed'" if status == "interrupted" else known
 
@@ -177,10 +179,11 @@ def _listed(execution: WorkflowExecution) -> ListedThread:
     known = execution.typed_search_attributes
     closed_as = _closed_as(execution)
     closed_as = "interrupted" if closed_as == "failed" else closed_as  # `failed` is a grader's word on the rubric
+    status = str(known.get(_STATUS, closed_as)) if closed_as in {"running", "completed"} else closed_as
     is_open = execution.status == WorkflowExecutionStatus.RUNNING
     return ListedThread(
         thread_id=execution.id,
-        status=str(known.get(_STATUS, closed_as)) if closed_as in {"running", "completed"} else closed_as,
+        status=status if is_open or status != "running" else closed_as,  # its worker writes no status, and the client's start did
         open=is_open,
         started=execution.start_time,
         closed=execution.close_time,
