@@ -1,21 +1,33 @@
-"""Choose the slow tests of one run of `.ci/run`: `python -m tests.slow_choice` prints places and options for pytest.
+"""Choose the slow tests of one run of `.ci/run`: `python -m tests.slow_choice` prints files for pytest.
 
 All slow tests take longer than a slow host has time for. A run takes those of the folders that changed since the last release, or
 within the last 48 hours where there is none, and of what imports them. It always takes the table of faults, the wheel, the crash tests
-and one sandbox.
+and one sandbox. Together they take at most a share of the seconds of all, which tests/slow_seconds.toml records: the files that changed
+themselves come first, then those that the newest commit draws, so that each has its turn. What is left out is printed to stderr.
+
+`python -m tests.slow_choice --record FILE`, with the JUnit file of a run of all slow tests, records their seconds.
 """
 
+import argparse
 import ast
+import hashlib
 import subprocess
-from collections.abc import Iterable
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from tests.house_counts import arrows, imported, modules, trees
 
 ROOT = Path(__file__).parent.parent
+SECONDS_OF_EACH = ROOT / "tests/slow_seconds.toml"
 RECENT = timedelta(hours=48)
+SHARE = 0.35
+"""Of the seconds of all slow tests: a run of all takes 50 minutes on a slow host."""
 
 ATTACKS = "tests/sandbox/test_sandboxes.py::TestAttacks::"
 ALWAYS = (
@@ -153,11 +165,67 @@ def chosen(changed: Iterable[str]) -> list[str]:
     return places + [place for place in ALWAYS if not place.startswith(tuple(places))]
 
 
-def main() -> None:
-    """Print the places for pytest, all tests where nobody can say what changed."""
+def slow_files(folders: Iterable[str] = ALL) -> set[str]:
+    """Return the files that have slow tests or properties, below some folders or among some files."""
+    paths = [path for folder in folders for path in ([ROOT / folder] if folder.endswith(".py") else (ROOT / folder).rglob("test_*.py"))]
+    marks = ("mark.slow", "from hypothesis")
+    return {str(path.relative_to(ROOT)) for path in paths if any(mark in path.read_text() for mark in marks)} - {
+        "tests/test_slow_choice.py"
+    }
+
+
+def within(places: Sequence[str], changed: Iterable[str], seconds: dict[str, float], draw: str) -> tuple[list[str], list[str]]:
+    """Return what runs of these places, within the share of all seconds, and the files that are left out.
+
+    Args:
+        places: Folders, files and single tests; those of `ALWAYS` run in any case.
+        changed: The files that changed, of which tests come first.
+        seconds: The seconds of each file.
+        draw: The commit that decides who is next.
+    """
+    always = [place for place in ALWAYS if "::" in place or (ROOT / place).exists()]
+    left = SHARE * sum(seconds.values()) - sum(seconds.get(place, 0.0) for place in always)
+    others = slow_files(place for place in places if "::" not in place) - set(always)
+    first = set(changed)
+    ranked = sorted(others, key=lambda name: (name not in first, hashlib.sha256(f"{draw} {name}".encode()).digest()))
+    taken, out = list(always), list[str]()
+    for name in ranked:
+        fits = seconds.get(name, 0.0) <= left
+        (taken if fits else out).append(name)
+        left -= seconds.get(name, 0.0) if fits else 0.0
+    return [place for place in taken if place.partition("::")[0] == place or place.partition("::")[0] not in taken], out
+
+
+def recorded() -> dict[str, float]:
+    """Return the seconds of each file with slow tests."""
+    return {name: float(seconds) for name, seconds in tomllib.loads(SECONDS_OF_EACH.read_text()).items()}
+
+
+def record(junit: Path) -> None:
+    """Record the seconds of a run of the slow tests from its JUnit file."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for case in ET.parse(junit).iter("testcase"):
+        module = case.get("classname", "").split(".")
+        while module and not (ROOT / "/".join(module)).with_suffix(".py").is_file():
+            module.pop()  # a class of tests
+        seconds["/".join(module) + ".py"] += float(case.get("time", 0))
+    files, mean = sorted(slow_files()), sum(seconds.values()) / (len(seconds) or 1)  # of a file that the run did not reach
+    head = "# Seconds of the slow tests of each file, side by side with others: `python -m tests.slow_choice --record FILE`.\n"
+    SECONDS_OF_EACH.write_text(head + "".join(f'"{name}" = {seconds.get(name, mean):.1f}\n' for name in files))
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print the files for pytest, of all tests where nobody can say what changed."""
+    parser = argparse.ArgumentParser(description="The slow tests of one run.")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="a JUnit file of a run of all slow tests, whose seconds are recorded")
+    if (junit := parser.parse_args(words).record) is not None:
+        record(junit)
+        return
     since = last_seen_whole()
     changed = git("diff", "--name-only", since, "HEAD").splitlines() if since else []
-    print(*(chosen(changed) if since else ALL))
+    taken, out = within(chosen(changed) if since else ALL, changed, recorded(), git("rev-parse", "HEAD"))
+    print(*taken)
+    print("slow tests that are not run:", *(out or ["none"]), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from tests import slow_choice
 from tests.house_counts import modules
-from tests.slow_choice import ALL, ALWAYS, EVERYTHING, ROOT, STANDS_ON, chosen
+from tests.slow_choice import ALL, ALWAYS, EVERYTHING, ROOT, SHARE, STANDS_ON, chosen, recorded, slow_files, within
 
 
 def places_with_slow_tests() -> set[str]:
@@ -72,11 +72,48 @@ def test_no_place_is_named_twice() -> None:
     assert not [place for place in found if any(place != other and place.startswith(other) for other in found)]
 
 
-def test_where_nobody_can_say_what_changed_all_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(slow_choice, "ROOT", tmp_path)
+def test_every_file_with_slow_tests_has_its_seconds() -> None:
+    assert set(recorded()) == slow_files(), "run all slow tests with --junitxml=FILE, then `python -m tests.slow_choice --record FILE`"
 
-    slow_choice.main()
 
-    assert capsys.readouterr().out == "tests lab/tests\n"
+@pytest.mark.parametrize("draw", ["a", "b", "c"])
+def test_one_run_takes_a_share_of_all_seconds_and_says_what_it_leaves_out(draw: str) -> None:
+    seconds = recorded()
+    taken, out = within(ALL, [], seconds, draw)
+    files = [place for place in taken if "::" not in place]
+
+    assert sum(seconds[name] for name in files) <= SHARE * sum(seconds.values())
+    assert set(files) | set(out) == slow_files()
+    assert not set(files) & set(out)
+    assert {place.partition("::")[0] for place in ALWAYS} <= {place.partition("::")[0] for place in taken}
+
+
+def test_tests_that_changed_come_first_and_each_commit_draws_others() -> None:
+    seconds = recorded()
+    left_out = within(ALL, [], seconds, "a")[1]
+    changed = min(left_out, key=seconds.__getitem__)
+
+    assert changed in within(ALL, [changed], seconds, "a")[0]
+    assert within(ALL, [], seconds, "a") != within(ALL, [], seconds, "b")
+    assert not set(slow_files()) - set().union(*(within(ALL, [], seconds, str(draw))[0] for draw in range(40)))
+
+
+def test_a_recording_counts_the_tests_of_classes_and_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_choice, "SECONDS_OF_EACH", tmp_path / "seconds.toml")
+    rows = [("tests.stats.test_drift", 1.25), ("tests.stats.test_drift", 2), ("tests.sandbox.test_sandboxes.TestAttacks", 3)]
+    tests = "".join(f'<testcase classname="{name}" name="t" time="{seconds}"/>' for name, seconds in rows)
+    (tmp_path / "junit.xml").write_text(f"<testsuites><testsuite>{tests}</testsuite></testsuites>")
+
+    slow_choice.main(["--record", str(tmp_path / "junit.xml")])
+
+    assert (recorded()["tests/stats/test_drift.py"], recorded()["tests/sandbox/test_sandboxes.py"]) == (3.2, 3.0)
+
+
+def test_where_nobody_can_say_what_changed_any_may_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(slow_choice, "git", lambda *_arguments: "")
+
+    slow_choice.main([])
+
+    printed = capsys.readouterr()
+    assert set(printed.out.split()) == set(within(ALL, [], recorded(), "")[0])
+    assert printed.err.startswith("slow tests that are not run: ")
