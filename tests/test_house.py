@@ -440,3 +440,17 @@ def test_make_says_what_is_missing_where_there_is_no_python(tmp_path: Path) -> N
 
     assert done.returncode == 2
     assert "gradeloop needs Python 3.11 or newer" in done.stderr
+
+
+def test_no_test_waits_only_seconds_for_what_a_slow_host_takes_longer_for() -> None:
+    wait = re.compile(r"(?:\btimeout=|asyncio\.timeout\(|mark\.timeout\()(?:[1-9]|[1-4]\d)(?:\.0)?[,)]")
+    meant = {
+        "tests/client/test_watch.py": 1,  # a caller's own limit, which has to pass
+        "tests/rig/cli.py": 1,  # a stream that is held open has nothing more to say
+        "tests/web/test_open_ports.py": 1,  # a port that waits for more is one of the answers
+        "tests/workflows/test_tools_elsewhere.py": 1,  # a key that is refused
+    }
+    files = [path for folder in ("tests", "lab/tests", "rig") for path in (ROOT / folder).rglob("*.py") if path.name != "test_house.py"]
+    found = {str(path.relative_to(ROOT)): len(wait.findall(path.read_text())) for path in files}
+
+    assert {name: count for name, count in found.items() if count} == meant

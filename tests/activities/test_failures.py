@@ -31,10 +31,10 @@ async def sdk_error(sdk: str, respond: Respond) -> Exception:
     message: Any = [{"role": "user", "content": "x"}]
     try:
         if sdk == "anthropic":
-            claude = anthropic.AsyncAnthropic(api_key="KEY", base_url=ADDRESS, http_client=http, max_retries=0, timeout=5)
+            claude = anthropic.AsyncAnthropic(api_key="KEY", base_url=ADDRESS, http_client=http, max_retries=0, timeout=240)
             await claude.messages.create(model="m", messages=message, max_tokens=9)
         else:
-            gpt = openai.AsyncOpenAI(api_key="KEY", base_url=ADDRESS, http_client=http, max_retries=0, timeout=5)
+            gpt = openai.AsyncOpenAI(api_key="KEY", base_url=ADDRESS, http_client=http, max_retries=0, timeout=240)
             await gpt.chat.completions.create(model="m", messages=message)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what the test is about
         return error
@@ -124,7 +124,7 @@ async def test_an_error_event_in_a_stream_of_status_200_is_known_by_its_type() -
     http = httpx2.AsyncClient(
         transport=httpx2.MockTransport(lambda _: httpx2.Response(200, content=event, headers={"content-type": "text/event-stream"}))
     )
-    client = anthropic.AsyncAnthropic(api_key="KEY", base_url="http://127.0.0.1:9", http_client=http, max_retries=0, timeout=5)
+    client = anthropic.AsyncAnthropic(api_key="KEY", base_url="http://127.0.0.1:9", http_client=http, max_retries=0, timeout=240)
     with pytest.raises(anthropic.APIStatusError) as caught:
         async for _ in await client.messages.create(model="m", messages=[{"role": "user", "content": "x"}], max_tokens=9, stream=True):
             pass
@@ -242,7 +242,7 @@ async def test_a_key_or_an_address_that_http_cannot_send_is_a_matter_of_configur
     make: Any = anthropic.AsyncAnthropic if sdk == "anthropic" else openai.AsyncOpenAI
     address = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, httpx2.AsyncClient() as http:
-        client = make(api_key=key, base_url=address, http_client=http, max_retries=0, timeout=5)
+        client = make(api_key=key, base_url=address, http_client=http, max_retries=0, timeout=240)
         with pytest.raises(Exception, match="Connection error") as caught:
             await client.post("/x", cast_to=httpx2.Response, body={})
 

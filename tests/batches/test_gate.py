@@ -60,6 +60,14 @@ def test_the_lower_bound_has_to_reach_the_threshold() -> None:
     assert gated((95, 100), (95, 100), (900, 1000), None).decision is None
 
 
+def test_what_was_judged_before_comes_in_the_order_of_the_labels_in_every_process() -> None:
+    passed = [at % 3 == 0 for at in range(40)]
+    labels = [labelled(f"r{at}", passed=True) for at in range(40)]
+    stored = [said(f"r{at}", passed[at]) for at in reversed(range(40))]
+
+    assert [row.judged for row in rated_judgements(JUDGE, RULE, labels, [], stored)[1]] == passed
+
+
 def test_too_few_labels_decide_nothing_and_say_how_many_would() -> None:
     found = gated((9, 10), (9, 10), (800, 1000), 0.8)
 

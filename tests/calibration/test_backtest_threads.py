@@ -229,6 +229,7 @@ def test_without_a_shared_question_the_rubric_that_reads_most_like_it_is_taken_o
     assert [one.thread_id for one in similar_stories(few)] == ["0", "2"]
     assert similar_stories(stories("it is polite", "the last line turns to another place"))[0].thread_id == "1"
     assert similar_stories(stories("a", "b", "c", "the last line turns away")) == []
+    assert similar_stories(stories("it is polite", "it names a source")) == []
     assert similar_stories([]) == []
 
 

@@ -121,7 +121,7 @@ async def test_a_watcher_hears_of_an_event_at_once(served: Served) -> None:
     await turn
     ended = time.monotonic()
 
-    assert await watched.get() - ended < 5  # not when the poll of the history ends by itself
+    assert await watched.get() - ended < 15  # not when the poll of the history ends by itself
     await watcher
 
 

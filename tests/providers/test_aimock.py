@@ -117,7 +117,7 @@ def test_chaos_is_ridden_out_and_never_becomes_a_verdict(aimock: Path, gradeloop
         chaos = urllib.request.Request(
             f"{url}/__aimock/chaos", data=json.dumps(CHAOS).encode(), headers={"content-type": "application/json"}, method="POST"
         )
-        urllib.request.urlopen(chaos, timeout=10).close()
+        urllib.request.urlopen(chaos, timeout=240).close()
         done = gradeloop("run", task(gradeloop, provider, config), "--json", **variables)
 
     result = done.result

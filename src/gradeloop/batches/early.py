@@ -54,7 +54,7 @@ class EarlyGates:
             # Another case of this worker may have moved the gate on since the rows were read. So a row counts
             # only at the gate's own position. Otherwise a case would be taken twice, and the test would hold
             # for another sample.
-            gate, position = self._gates[run_id]  # which another case may have moved on meanwhile
+            gate, position = self._gates[run_id]
             for at, kind in rows:
                 if at == position and kind is not None and gate.decision is None:
                     gate.take(kind)

@@ -41,7 +41,7 @@ def rated_judgements(
         return Rated(_verdict(judge, rule, result), tuple(people.get(run, ())), clusters.get(run, ""))
 
     verdicts, earlier = {result.agent_run_id: rated(result.agent_run_id, result) for result in results}, select_judgements(judge, stored)
-    known = [rated(run, found) for run in clusters.keys() - verdicts.keys() if (found := earlier.verdict(run)) is not None]
+    known = [rated(run, found) for run in clusters if run not in verdicts and (found := earlier.verdict(run)) is not None]
     return list(verdicts.values()), known
 
 

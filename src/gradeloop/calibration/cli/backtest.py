@@ -236,18 +236,22 @@ def story_of(thread: Mapping[str, Any], rubric: Rubric, of: Rubric | None, grade
 FEW = 3
 """The most rubrics among which the one that reads most like another is looked for."""
 
+ALIKE = 0.5
+"""The least share of text that two wordings of one rubric have in common: grading the drafts of others is not what was asked for."""
+
 
 def similar_stories(stories: Sequence[Story]) -> list[Story]:
     """Return the runs whose rubric shares a question with the other one; without any, those of the rubric whose criteria read most like it.
 
-    None are returned where that would be one of more than a few rubrics.
+    None are returned where that would be one of more than a few rubrics, or reads unlike all of them.
     """
     shared = [story for story in stories if kept_criteria(story.old, story.new, other_grader=False)]
     old = {story.old.sha256(): story for story in stories}
     if shared or not 0 < len(old) <= FEW:
         return shared
-    closest = max(old, key=lambda name: SequenceMatcher(a=_texts(old[name].old), b=_texts(old[name].new)).ratio())
-    return [story for story in stories if story.old.sha256() == closest]
+    alike = {name: SequenceMatcher(a=_texts(one.old), b=_texts(one.new)).ratio() for name, one in old.items()}
+    closest = max(alike, key=alike.__getitem__)
+    return [story for story in stories if story.old.sha256() == closest] if alike[closest] >= ALIKE else []
 
 
 def _texts(rubric: Rubric) -> str:
