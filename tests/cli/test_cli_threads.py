@@ -240,7 +240,8 @@ def test_a_name_of_a_batch_and_of_a_thread_is_refused_until_one_is_meant(command
     suite = {"prompts": ["hi"], "providers": ["echo"], "tests": [{"id": "a", "assert": [{"type": "contains", "value": "hi"}]}]}
     (commands.folder / "promptfooconfig.yaml").write_text(json.dumps(suite))
     assert commands("eval", "-o", "twice.json").code == 0
-    alone, name = commands("diff", "latest", json.loads((commands.folder / "twice.json").read_text())["summary"]["batch_id"]), "twice"
+    batch_id, name = json.loads((commands.folder / "twice.json").read_text())["summary"]["batch_id"], "twice"
+    alone, *others = commands("diff", "latest", batch_id), *(commands(command, batch_id) for command in ("resume", "fork", "interrupt"))
     assert commands("run", commands.task("twice", [draft(0), grade(0)], thread=name)).code == 0
     with closing(sqlite3.connect(commands.state / STORE_FILE)) as store:  # as if another server had run the batch
         newest = "(SELECT id FROM batches ORDER BY created DESC LIMIT 1)"
@@ -252,6 +253,7 @@ def test_a_name_of_a_batch_and_of_a_thread_is_refused_until_one_is_meant(command
     nobody = commands("diff", "thread:nobody", f"thread:{name}")
 
     assert (alone.code, "1 same of 1 case" in alone.out) == (0, True), alone.err
+    assert {(one.code, "is not a thread but a workflow of the type GradingBatch" in one.err) for one in others} == {(2, True)}, others
     assert (both.code, f"write batch:{name} or thread:{name}" in both.err) == (2, True), both.err
     assert (batch.code, "1 same of 1 case" in batch.out) == (0, True), batch.err
     assert (thread.code, "1 same of 1 draft" in thread.out) == (0, True), thread.err

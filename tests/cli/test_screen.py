@@ -21,7 +21,7 @@ from gradeloop.cli.render.run import (
     state_lines,
     summary,
 )
-from gradeloop.cli.render.table import Line, criterion_line
+from gradeloop.cli.render.table import Column, Line, criterion_line, show_lines, table
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
@@ -313,6 +313,15 @@ def test_a_json_line_is_ascii_where_the_stream_is_not_utf_8() -> None:
     assert json.loads(raw.getvalue()) == {"type": "thread", "thread_id": "春"}
     assert raw.getvalue().isascii()
     stream.close()
+
+
+def test_a_pipe_gets_ids_and_commands_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    thread, command = f"haiku{'-again' * 20}", f"next: gradeloop show {'long ' * 40}end"
+
+    show_lines(None, [table([Column("thread", [thread], wraps=True), Column("status", ["satisfied"])]), command], as_json=False)
+
+    assert capsys.readouterr().out.split("\n")[1:] == [f"{thread}  satisfied", command, ""]
 
 
 def test_text_is_made_harmless_for_a_terminal() -> None:

@@ -515,6 +515,21 @@ async def test_the_worker_of_an_existing_thread_keeps_its_queue_when_its_tools_c
     assert f"of {task_queue} changed since" in caplog.text
 
 
+@pytest.mark.parametrize("changed", [True, False])
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_a_worker_that_read_its_files_before_they_changed_is_replaced_for_a_command_that_makes_calls(
+    workers: Path, tools: Path, *, changed: bool, fresh: bool
+) -> None:
+    task_queue = await ensure_worker(WorkerSpec((tools,)), SERVER)
+    with tools.open("a") as file:
+        file.write("# a later thought\n" * changed)
+
+    await ensure_worker_of(task_queue, SERVER, fresh=fresh)
+    await ensure_worker_of(task_queue, SERVER, fresh=fresh)
+
+    assert len(seen(workers)) == (2 if changed and fresh else 1)
+
+
 async def test_the_worker_of_an_existing_thread_is_replaced_where_its_server_has_moved(workers: Path) -> None:
     task_queue = await ensure_worker(WorkerSpec(), SERVER)
     stranded = pid_of(workers, task_queue)

@@ -325,13 +325,20 @@ class Eraser:
             yield f"{counted(found.stray, 'old large payload')} that no history names: run `gradeloop store prune --payloads`"
         if self._storage and self._folder is None and (subject.before or not self._storage.startswith(S3)):
             yield f"large payloads in {self._storage}: {LIFECYCLE}"
-        for fork in await GradingClient(self._client).forks(subject.thread) if subject.thread else ():
+        for fork in await self._forks_of(subject.thread) if subject.thread else ():
             yield f"the fork {fork}, which has the conversation up to its draft: gradeloop forget {quote_word(fork)}"
         if self._store is None:
             yield "rows of a store: none is named here; set GRADELOOP_STORE"
         described = await self._client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=self._client.namespace))
         if described.config.history_archival_state == ArchivalState.ARCHIVAL_STATE_ENABLED:
             yield f"histories that Temporal has archived in {described.config.history_archival_uri}: delete them there"
+
+    async def _forks_of(self, thread: str) -> list[str]:
+        """Return a thread's forks, and theirs, which have its conversation, too."""
+        client, found = GradingClient(self._client), [thread]
+        for one in found:  # it grows meanwhile
+            found += [fork for fork in await client.forks(one) if fork not in found]
+        return found[1:]
 
 
 def _remove_objects(url: str, namespace: str, runs: Iterable[WorkflowRun]) -> list[str]:

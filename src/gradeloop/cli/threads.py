@@ -382,7 +382,7 @@ async def fork_thread(place: str, console: Console, given: dict[str, Any], *, as
     """Start a fork of `THREAD@N`, with these arguments of `client.fork`, and follow it."""
     found = re.fullmatch(r"(.+)@(\d{1,9})", place, re.DOTALL | re.ASCII)
     thread, iteration = (found[1], int(found[2]) - 1) if found else (place, None)
-    client, thread_id, connection = await open_thread(thread)
+    client, thread_id, connection = await open_thread(thread, fresh=True)
     fork_id = await _while_served(client, thread_id, connection, client.fork(thread_id, iteration, **given))
     return await watch_thread(fork_id, console, as_json=as_json, interrupts=True)
 
@@ -391,7 +391,7 @@ async def resume_thread(
     thread_id: str, console: Console, *, budget: Budget | None, as_json: bool, model: str | None = None, grader: str | None = None
 ) -> RunEnding:
     """Resume an interrupted thread, with other models where they are named, and follow it."""
-    client, thread_id, connection = await open_thread(thread_id)
+    client, thread_id, connection = await open_thread(thread_id, fresh=True)
 
     async def read() -> tuple[Rubric | None, int]:
         state = await client.state(thread_id)

@@ -24,6 +24,7 @@ from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import (
     TASK_QUEUE,
+    WORKFLOW,
     ApproveRequest,
     DecideRequest,
     DenyRequest,
@@ -40,7 +41,7 @@ from gradeloop.contract.thread import (
     parse_update,
     refuse_oversize,
 )
-from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, ThreadNotFound
 from gradeloop.grading.templates import fill
 from gradeloop.settings.worker import with_tenant
 from gradeloop.temporal.connect import Connection, connect, find, wake_worker
@@ -351,8 +352,11 @@ class GradingClient:
         await self._thread(thread_id).cancel()
 
     async def task_queue_of(self, thread_id: str) -> str:
-        """Return the task queue on which the thread is served."""
-        return (await self._thread(thread_id).describe()).task_queue
+        """Return the task queue on which the thread is served; raise ThreadNotFound where the id is that of a batch, say."""
+        found = await self._thread(thread_id).describe()
+        if found.workflow_type != WORKFLOW:
+            raise ThreadNotFound(f"{thread_id!r} is not a thread but a workflow of the type {found.workflow_type}")
+        return found.task_queue
 
     async def owner_of(self, thread_id: str) -> str | None:
         """Return the owner that the thread was started with; None where it has none."""
@@ -505,12 +509,12 @@ class Connecting:
         return client
 
 
-async def open_thread(thread_id: str) -> tuple[GradingClient, str, Connection]:
-    """Return a client, the thread's id (`latest` resolved), and the connection; its worker serves."""
+async def open_thread(thread_id: str, *, fresh: bool = False) -> tuple[GradingClient, str, Connection]:
+    """Return a client, the thread's id (`latest` resolved), and the connection; its worker serves, its files as they are now if `fresh`."""
     connection = await find()
     client = await GradingClient.connect(connection)
     thread_id = await resolved(client.temporal, thread_id)
-    await wake_worker(await client.task_queue_of(thread_id), connection)
+    await wake_worker(await client.task_queue_of(thread_id), connection, fresh=fresh)
     return client, thread_id, connection
 
 

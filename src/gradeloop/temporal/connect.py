@@ -191,6 +191,9 @@ IDLE_SECONDS = 60
 STOP_SECONDS = 5.0
 """Seconds that a worker which is being replaced has to stop; it is idle, or its server is gone."""
 
+STALE_STOP_SECONDS = 60.0
+"""Seconds that a worker which read its files before they changed has to stop: it may have calls in flight, and drains them."""
+
 REPLACED_SECONDS = 1.0
 """Seconds after a worker's death in which another command may start the next one."""
 
@@ -234,6 +237,15 @@ class WorkerSpec:
     """The loopback addresses of models that the command's own files name."""
     imports: tuple[Path, ...] = ()
     """The folders that code of a suite may import from."""
+
+    def contents(self) -> str:
+        """Return a digest of what the files hold now, by which a worker that read them before a change is told from others.
+
+        Raises:
+            InvalidRequest: A file cannot be read.
+        """
+        files = [*self.tools, *([self.scripted] if self.scripted else []), *([self.config.path] if self.config else [])]
+        return hashlib.sha256(json.dumps([_sha256(file) for file in files]).encode()).hexdigest()
 
     def task_queue(self, connection: Connection) -> str:
         """Return the queue's name: equal only if server, tools, replies, endpoints and the *names* of the keys that are set are equal.
@@ -292,15 +304,17 @@ async def ensure_worker(spec: WorkerSpec, connection: Connection) -> str:
     return task_queue
 
 
-async def ensure_worker_of(task_queue: str, connection: Connection) -> None:
+async def ensure_worker_of(task_queue: str, connection: Connection, *, fresh: bool = False) -> None:
     """Start the worker of an existing thread's task queue again, from the files that it served before.
+
+    `fresh`: replace a worker that read these files before they changed; its calls in flight have its drain time to end.
 
     Raises:
         InvalidRequest: A file that it served is gone.
         WorkerFailed: No worker of that queue was ever started here, or it does not start.
     """
     try:
-        await _ensure(task_queue, _known_spec(task_queue), connection)
+        await _ensure(task_queue, _known_spec(task_queue), connection, fresh=fresh)
     except GradeloopError as error:
         await _require_another(task_queue, connection, error)
 
@@ -354,7 +368,7 @@ def serving(task_queue: str) -> bool:
     return _process(task_queue).alive()
 
 
-async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> None:
+async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection, *, fresh: bool = False) -> None:
     """Wait for the queue's worker that serves already, or that another command is starting; else start one, and wait for that."""
     # Under the lock, one command decides to start the worker. All commands then wait outside the lock, as long as that process lives.
     # If it dies, each looks once more, since another command may have started the next one; only its own starter gives up.
@@ -363,6 +377,8 @@ async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> 
     while True:
         async with process.alone():
             standing = _standing(process, connection)
+            if is_stale := fresh and standing == "serves" and process.record().get("contents") not in {None, spec.contents()}:
+                standing = "gone"
             if failed is not None and standing != "gone":
                 logger.warning("%s; another command has started the next one, so this one goes on", failed)
             if standing == "serves":
@@ -374,7 +390,7 @@ async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> 
                     logger.warning(
                         "tools, replies, keys or server of %s changed since; its threads continue with the present ones", task_queue
                     )
-                await process.stop(STOP_SECONDS)
+                await process.stop(STALE_STOP_SECONDS if is_stale else STOP_SECONDS)
                 environment = {name: value for name, value in os.environ.items() if name not in OF_A_SERVICE}
                 environment |= {"TEMPORAL_ADDRESS": connection.address, "TEMPORAL_NAMESPACE": connection.namespace}
                 launch(process, task_queue, spec, environment, _facts(spec, connection))
@@ -480,6 +496,7 @@ def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
         "config": {"path": str(spec.config.path), "named": spec.config.named} if spec.config else None,
         "local_servers": [*sorted(spec.local_servers)],
         "imports": [str(folder) for folder in spec.imports],
+        "contents": spec.contents(),
         "address": connection.address,
         "namespace": connection.namespace,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -537,10 +554,10 @@ def _sha256(file: Path) -> str:
         raise InvalidRequest(f"{str(file)!r} cannot be read ({error.strerror}); correct the path") from error
 
 
-async def wake_worker(task_queue: str, connection: Connection) -> None:
-    """Start the worker of a queue that `gradeloop run` made, if it has ended."""
+async def wake_worker(task_queue: str, connection: Connection, *, fresh: bool = False) -> None:
+    """Start the worker of a queue that `gradeloop run` made, if it has ended, or `fresh` is asked for and its files changed."""
     if OURS.fullmatch(task_queue):
-        await ensure_worker_of(task_queue, connection)
+        await ensure_worker_of(task_queue, connection, fresh=fresh)
 
 
 async def keep_worker_alive(task_queue: str, connection: Connection) -> None:

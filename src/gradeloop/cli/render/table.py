@@ -1,6 +1,7 @@
 """Tables and lines of every command, and how they are printed."""
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ WIDE = 72
 
 GAP = 2
 """Blank characters between two columns."""
+
+PIPED = 10_000
+"""The width of a pipe or file: no row of a table and no line is as long."""
 
 LEAST_WIDTH, MOST_NAME = 8, 60
 """The bounds of a column that shares the width: wide enough to distinguish ids, and never wider than an id needs."""
@@ -120,12 +124,14 @@ def usage_line(usage: Usage, grader: str | None = None) -> str:
 
 
 def show_lines(value: object, lines: Any, *, as_json: bool) -> None:  # noqa: ANN401 - whatever rich can print
-    """Print a value as JSON, or as lines for a terminal."""
+    """Print a value as JSON, or as lines, which wrap only on a terminal: another program reads an id or a command whole."""
     if as_json:
         typer.echo(json_without_commands(json.dumps(value, ensure_ascii=False, default=str)))
         return
     console = Console(highlight=False, markup=False, emoji=False)
+    given, is_whole = console.width, not console.is_terminal and "COLUMNS" not in os.environ
     for line in lines:
+        console.width = PIPED if is_whole and isinstance(line, str | Table) else given
         console.print(line, soft_wrap=isinstance(line, Text))
 
 
