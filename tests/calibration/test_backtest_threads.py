@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -74,6 +75,7 @@ async def served(client: Client, temporal_server: ServerInfo, tmp_path: Path, mo
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
     monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 2.0)  # the threads of other tests have no worker any more
     monkeypatch.setenv("GRADELOOP_STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("GRADELOOP_TENANT", f"tenant-{chance(str(tmp_path)):.6f}")  # other tests' threads are on this server, too
     async with serving(client, models=World(), store=Store(f"sqlite:///{tmp_path}/store.db")) as one:
         monkeypatch.setenv("GRADELOOP_TASK_QUEUE", one.task_queue)
         yield one
@@ -85,11 +87,16 @@ def rubric(folder: Path, criteria: object, name: str = "v2") -> Path:
     return path
 
 
+def backtest_of(path: Path, **facts: Any) -> BacktestOptions:
+    """Return the options of a backtest of this test's own threads."""
+    return BacktestOptions(path, tenant=os.environ["GRADELOOP_TENANT"], **facts)
+
+
 async def listed(served: Served, prefix: str, count: int) -> None:
     """Wait until the server lists so many threads with a status, which it does a moment after they have it."""
     async with asyncio.timeout(SECONDS):
         while True:
-            found = [one async for one in served.client.threads(limit=1000) if one.thread_id.startswith(prefix)]
+            found = [one async for one in served.client.threads(tenant=os.environ["GRADELOOP_TENANT"]) if one.thread_id.startswith(prefix)]
             if sum(one.status in ENDS and not one.open for one in found) == count:
                 return
             await asyncio.sleep(0.1)
@@ -109,9 +116,9 @@ async def test_it_is_what_a_rerun_does_and_its_preview_is_the_bill(
     await listed(served, prefix, THREADS)
     path = rubric(tmp_path, NEW)
     before = served.models.count("grader")
-    options = BacktestOptions(path, of=rubric(tmp_path, OLD, "v1"))
+    options = backtest_of(path, of=rubric(tmp_path, OLD, "v1"))
 
-    preview = BacktestOptions(path, of=options.of, asking=AskFlags(preview=True, as_json=True))
+    preview = backtest_of(path, of=options.of, asking=AskFlags(preview=True, as_json=True))
 
     assert await run_backtest(preview) is None
     found = await run_backtest(options)
@@ -151,7 +158,7 @@ async def test_people_say_which_rubric_agrees_with_them_more_and_the_page_shows_
         await served.client.override(name, "c3", right, why="so it is", by="ann", grading_run_id=ended.grading_run_id, iteration=0)
     await listed(served, prefix, 6)
 
-    found = await run_backtest(BacktestOptions(rubric(tmp_path, new), of=rubric(tmp_path, old, "v1")))
+    found = await run_backtest(backtest_of(rubric(tmp_path, new), of=rubric(tmp_path, old, "v1")))
 
     assert found is not None
     assert found.agreed is not None
@@ -168,7 +175,7 @@ async def test_people_say_which_rubric_agrees_with_them_more_and_the_page_shows_
 async def test_a_tenants_drafts_are_judged_for_the_tenant_and_forks_are_left_out(served: Served, tmp_path: Path) -> None:
     prefix = f"acme-{chance(str(tmp_path)):.6f}"
     criteria = [{"id": "c1", "description": prefix}]
-    asked = start(rubric={"criteria": criteria}, idle_timeout=..., max_iterations=4, priority={"tenant": "acme"})
+    asked = start(rubric={"criteria": criteria}, idle_timeout=..., max_iterations=4)
     await served.client.invoke(f"{prefix}-0", "write 0", start=asked)
     await served.client.fork(f"{prefix}-0", 0, fork_id=f"{prefix}-fork")
     await served.client.result(f"{prefix}-fork")
@@ -176,17 +183,17 @@ async def test_a_tenants_drafts_are_judged_for_the_tenant_and_forks_are_left_out
     thread = (await served.client.checkpoint(f"{prefix}-0"))["thread"]
 
     changed = rubric(tmp_path, [*criteria, {"id": "c2", "description": "it is new"}])
-    found = await run_backtest(BacktestOptions(changed))
+    found = await run_backtest(backtest_of(changed))
     assert isinstance(thread, dict)
     story = story_of(thread, Rubric.model_validate({"criteria": [*criteria, {"id": "c2", "description": "it is new"}]}), None, None)
 
     assert found is not None
     assert (found.threads, found.left_out["are forks"] >= 1) == (1, True)
     assert story is not None
-    assert {one.priority and (one.priority.tenant, one.priority.level) for one in story.requests()} == {("acme", 4)}
+    assert {one.priority and (one.priority.tenant, one.priority.level) for one in story.requests()} == {(os.environ["GRADELOOP_TENANT"], 4)}
     batches = table("batches")
     rows = await own_store().read(lambda connection: connection.execute(batches.select()).mappings().all())
-    assert [json.loads(row["request"])["priority"]["tenant"] for row in rows] == ["acme"]
+    assert [json.loads(row["request"])["priority"]["tenant"] for row in rows] == [os.environ["GRADELOOP_TENANT"]]
 
 
 def test_a_price_that_nobody_knows_is_not_free() -> None:
@@ -201,15 +208,20 @@ async def test_threads_by_another_rubric_are_left_out_and_counted(served: Served
     await listed(served, prefix, 2)
 
     changed = rubric(tmp_path, [{"id": "c1", "description": prefix}, {"id": "c2", "description": "it is new"}])
-    found = await run_backtest(BacktestOptions(changed))
-    closest = await run_backtest(BacktestOptions(rubric(tmp_path, [{"description": f"{prefix} nowhere"}], "none")))
-    with pytest.raises(InvalidRequest, match="has a run that ended by such a rubric; name theirs with --of"):
-        await run_backtest(BacktestOptions(changed, of=rubric(tmp_path, [{"description": f"{prefix} nowhere"}], "none")))
+    found = await run_backtest(backtest_of(changed))
+    closest = await run_backtest(backtest_of(rubric(tmp_path, [{"description": f"{prefix} nowhere"}], "none")))
+    served.models.hold("generator")
+    await served.client.start(start(), thread_id=f"{prefix}-2")
+    while len([one async for one in served.client.threads(tenant=os.environ["GRADELOOP_TENANT"])]) < 3:
+        await asyncio.sleep(0.1)
+    with pytest.raises(InvalidRequest, match=r"has a run that ended by such a rubric; name theirs with --of; 1 are \w+$"):
+        await run_backtest(backtest_of(changed, of=rubric(tmp_path, [{"description": f"{prefix} nowhere"}], "none")))
     human = [{"id": "c1", "description": prefix}, {"id": "c2", "description": "ok", "human": True}]
     with pytest.raises(InvalidRequest, match="rubric: a person decides c2; a judge asks nobody"):
-        await run_backtest(BacktestOptions(rubric(tmp_path, human, "human")))
+        await run_backtest(backtest_of(rubric(tmp_path, human, "human")))
     with pytest.raises(InvalidRequest, match="--since is 'monday'"):
-        await run_backtest(BacktestOptions(changed, since="monday"))
+        await run_backtest(backtest_of(changed, since="monday"))
+    served.models.release("generator")
 
     assert closest is not None
     assert (closest.threads, closest.asked) == (1, closest.drafts)
@@ -240,7 +252,7 @@ async def test_another_grader_is_asked_for_every_criterion_in_one_call_a_draft(s
     await listed(served, prefix, 1)
     before = served.models.count("grader")
 
-    found = await run_backtest(BacktestOptions(rubric(tmp_path, criteria), grader="scripted:other"))
+    found = await run_backtest(backtest_of(rubric(tmp_path, criteria), grader="scripted:other"))
 
     assert found is not None
     assert found.ends["same"] == 1
@@ -271,7 +283,7 @@ async def test_a_worker_that_answered_once_is_asked_three_times_for_a_thread(
         return found
 
     monkeypatch.setattr(GradingClient, "checkpoint", busy)
-    found = await run_backtest(BacktestOptions(rubric(tmp_path, old), of=rubric(tmp_path, old, "v1")))
+    found = await run_backtest(backtest_of(rubric(tmp_path, old), of=rubric(tmp_path, old, "v1")))
 
     assert found is not None
     assert (found.threads, found.left_out.get(f"have a worker on {served.task_queue} that is too busy; try again", 0)) == (

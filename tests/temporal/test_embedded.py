@@ -9,12 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import JsonValue
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
@@ -74,15 +74,16 @@ async def test_ten_commands_at_once_start_one_server(monkeypatch: pytest.MonkeyP
     starts: list[DetachedProcess] = []
     start = DetachedProcess.start
 
-    def counted(self: DetachedProcess, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
+    def counted(self: DetachedProcess, *arguments: Any, **options: Any) -> None:
         starts.append(self)
-        start(self, command, environment, facts)
+        start(self, *arguments, **options)
 
     monkeypatch.setattr(DetachedProcess, "start", counted)
     servers = await asyncio.gather(*(ensure_server() for _ in range(10)))
 
     assert len(starts) == 1
     assert len(set(servers)) == 1
+    assert (state_folder() / "server.db").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.slow

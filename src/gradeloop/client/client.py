@@ -411,19 +411,22 @@ class GradingClient:
                 for event in await with_details(thread, page) if details else page:
                     yield event
 
-    def threads(self, *, status: str | None = None, since: Since = None, limit: int = 100) -> AsyncIterator[ListedThread]:
+    def threads(
+        self, *, status: str | None = None, since: Since = None, tenant: str | None = None, limit: int = 100
+    ) -> AsyncIterator[ListedThread]:
         """Yield the threads of the namespace, the newest first.
 
         Args:
             status: A status, to list only its threads.
             since: The earliest start: a time, or how long ago.
+            tenant: A tenant, to list only its threads.
             limit: The most threads to yield.
 
         Raises:
             InvalidRequest: There is no such status.
             ServerUnreachable: The server does not answer.
         """
-        return threads(self.temporal, status=status, since=since, limit=limit)
+        return threads(self.temporal, status=status, since=since, tenant=tenant, limit=limit)
 
     def batches(self, *, since: Since = None, limit: int = 100) -> AsyncIterator[ListedBatch]:
         """Yield the batches of the namespace, the newest first.

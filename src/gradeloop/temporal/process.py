@@ -144,8 +144,13 @@ class DetachedProcess:
         draft.write_text(json.dumps(dict(facts)))
         draft.replace(self.file)
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
-        """Start the process, detached, in a group of its own; its record has the facts from now on, and its pid once it has written it."""
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue], *, is_private: bool = False
+    ) -> None:
+        """Start the process, detached, in a group of its own; its record has the facts from now on, and its pid once it has written it.
+
+        `is_private`: close the files that it makes to other users.
+        """
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.unlink()
         # The lock of the mark is taken here and inherited, so the process counts as alive from before it exists
@@ -162,6 +167,7 @@ class DetachedProcess:
                 env=dict(environment),
                 start_new_session=True,
                 pass_fds=[mark.fileno()],
+                umask=0o077 if is_private else -1,
             )
         self.note({"pid": process.pid, **noted})
         threading.Thread(target=process.wait, daemon=True).start()

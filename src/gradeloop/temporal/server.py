@@ -184,7 +184,7 @@ async def _start(process: DetachedProcess, *, time_skipping: bool) -> None:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     command = server_command(state_folder(), port, api_port, api_host, time_skipping=time_skipping)
-    process.start(command, server_environment(os.environ), facts)
+    process.start(command, server_environment(os.environ), facts, is_private=True)
 
 
 async def _wait_until_ready(process: DetachedProcess, info: ServerInfo) -> ServerInfo:

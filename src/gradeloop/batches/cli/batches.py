@@ -32,7 +32,8 @@ from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_l
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.reports.html import checked_page, write_page
-from gradeloop.store.engine import own_store
+from gradeloop.settings.worker import is_embedded
+from gradeloop.store.engine import Store, own_store, store_url
 from gradeloop.temporal.connect import connect, find
 from gradeloop.text import clip, counted, json_without_commands, one_line
 
@@ -201,9 +202,13 @@ def pairs_of(found: comparison.Comparison, a: str, b: str) -> list[OutputPair]:
     return output_pairs(found, read_outputs(a, ids, _reader), read_outputs(b, ids, _reader)) if ids else []
 
 
-@cache
 def _reader() -> BatchReader:
-    return BatchReader(own_store())
+    return _reader_of(store_url(embedded=is_embedded()))
+
+
+@cache
+def _reader_of(url: str) -> BatchReader:
+    return BatchReader(Store(url))
 
 
 def code_of(found: comparison.Comparison, gates: Sequence[comparison.ComparisonGate]) -> int:

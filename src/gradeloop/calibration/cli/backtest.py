@@ -346,7 +346,10 @@ async def run_backtest(options: BacktestOptions) -> Backtest | None:
     stories = found if of else similar_stories(found)
     left_out.update([OTHER_RUBRIC] * (len(found) - len(stories)))
     if not stories:
-        raise InvalidRequest(f"none of {counted(len(listed), 'thread')} has a run that ended by such a rubric; name theirs with --of")
+        others = "".join(f"; {count:,} {why}" for why, count in left_out.most_common() if why != OTHER_RUBRIC)
+        raise InvalidRequest(
+            f"none of {counted(len(listed), 'thread')} has a run that ended by such a rubric; name theirs with --of{others}"
+        )
     asked = [request for story in stories for request in story.requests()]
     if options.asking.preview:
         seen = await preview_requests(asked, set(), dict(os.environ), own_store() if options.asking.store else None)
