@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from temporalio.client import Client
 
 from gradeloop.errors import StoreRefused, StoreUnavailable
-from gradeloop.store import postgres
+from gradeloop.store import engine, postgres
 from gradeloop.store.engine import Pool, Store
 from rig.pooler import pooled
 from rig.postgresql import Wire, wire_to
@@ -27,6 +27,7 @@ async def wire(server_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     """Stand before a PostgreSQL, with limits that a test can wait for."""
     for name, seconds in {"TRANSACTION_SECONDS": 1.0, "PING_SECONDS": 0.5, "LOOK_SECONDS": 0.05}.items():
         monkeypatch.setattr(postgres, name, seconds)
+    monkeypatch.setattr(engine, "TRANSACTION_SECONDS", 1.0)
     async with wire_to(server_url) as found:
         yield found
 
