@@ -114,7 +114,7 @@ async def test_what_runs_is_refused_unless_it_is_terminated(client: Client, tmp_
         both = await asyncio.gather(*(eraser.forget(ForgottenSubject(thread=thread.id), terminate=True) for _ in range(2)))
 
     assert await histories(client, thread.id) == []
-    assert [done.workflows for done in both] == [1, 1]
+    assert sorted({0, *(done.workflows for done in both)}) == [0, 1], "the second may come when the first is done"
 
 
 async def test_a_second_try_ends_what_a_killed_one_began(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
