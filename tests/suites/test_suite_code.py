@@ -1,6 +1,7 @@
 """Assertions in code, by the call of the draft, by meaning, and those that promptfoo has a model grade, as they are read from a file."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -318,6 +319,36 @@ def test_prompts_tests_variables_and_providers_that_are_code_are_made_in_the_san
     assert [case.output for case in found[:6]] == ["chat aa!", "js chat aa", "text a!", "js text a", "plain a!", "js plain a"]
     assert {case.vars["q"] for case in found} == {"a", "b", "c"}
     assert [len(case.transforms) for case in found[:2]] == [1, 0]
+
+
+def test_variables_that_are_files_of_code_are_what_their_functions_return(tmp_path: Path) -> None:
+    text = """
+        prompts: ['{{ a }} {{ b }} {{ c }}', 'only {{ q }}']
+        providers: [echo]
+        defaultTest: {vars: {c: 'file://c.mjs'}}
+        tests: [{vars: {a: 'file://a.py', q: '{{ a }}?', b: 'file://b.js'}, assert: [{type: contains, value: '{{ q }}'}]}]
+    """
+    files: dict[str, Any] = {
+        "a_py": "def get_var(name, prompt, others):\n    return {'output': f'{name} of {sorted(others)}'}\n",
+        "b_js": "module.exports = async (name, prompt, others) => ({output: `${name} after ${others.a}`});\n",
+        "c_mjs": "export default (name) => ({output: `${name}: {{ q }}`});\n",
+    }
+    both, only = cases(tmp_path, text, ALLOWED, name=NAME, **files)
+    dependent = {**files, "b_js": "module.exports = (name, prompt) => ({output: prompt});\n"}
+
+    assert both.vars == {"a": "a of ['c', 'q']", "b": "b after a of ['c', 'q']", "c": "c: a of ['c', 'q']?", "q": "a of ['c', 'q']?"}
+    assert only.output == "only a of ['c', 'q']?"
+    assert "vars.b: what b.js returns differs from prompt to prompt" in refusal(tmp_path, text, ALLOWED, name=NAME, **dependent)
+    assert "is code, which runs in a sandbox; read it" in refusal(tmp_path, text, name=NAME, **files)
+    for returned in ("{'error': 'no such row'}", "{}", "'text'"):
+        wrong = {**files, "a_py": f"def get_var(*_):\n    return {returned}\n"}
+        assert re.search(r"vars\.a: a\.py returned .+; return \{output\}", refusal(tmp_path, text, ALLOWED, name=NAME, **wrong))
+
+
+def test_a_suite_of_our_own_refuses_code_as_a_variable(tmp_path: Path) -> None:
+    for value in ("'file://p.py'", "{deep: ['file://p.py:f']}"):
+        text = f"tests: [{{output: x, vars: {{q: {value}}}, assert: [{{type: contains, value: x}}]}}]"
+        assert "is code, which is not run; write its value out" in refusal(tmp_path, text, ALLOWED, p_py="def f(*_):\n    return 'x'\n")
 
 
 @pytest.mark.parametrize(

@@ -319,7 +319,7 @@ def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, wh
 def _call(code: str, arguments: str, imports: tuple[Path, ...]) -> CodeResult:
     text = CodeText.model_validate_json(code)
     given = json.loads(arguments)
-    names = ("vars", "context")[: len(given)]
+    names = ("vars", "context", "others")[: len(given)]
     call = CodeCall(text.language, text.code, tuple(given), names, text.file, text.function)
     return local_code_sandbox(imports).call([call])[0]
 

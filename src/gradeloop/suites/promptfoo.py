@@ -254,6 +254,7 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
     reader = replace(reader, shared=defaults.vars)
     defaults = defaults.model_copy(update={"vars": _environment(config, findings) | defaults.vars})
     prompts, generators = _prompts(config, findings), _generators(config, findings)
+    reader = replace(reader, prompts=tuple(map(_written, prompts)) or ("",))
     return Plan(
         prompts=prompts,
         generators=generators,
@@ -271,6 +272,12 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
         findings=findings,
         left_out=(*left_out, *reasons),
     )
+
+
+def _written(named: NamedPrompt) -> str:
+    """Return a prompt as promptfoo hands it to code: its text, its messages as JSON, or the code that makes it."""
+    messages = [message.model_dump(mode="json", exclude_defaults=True) for message in named.prompt.messages]
+    return named.code.code if named.code else named.prompt.text or json.dumps(messages, ensure_ascii=False)
 
 
 def _tests(config: PromptfooConfig, reader: PromptfooTests) -> Iterator[LocatedTest]:

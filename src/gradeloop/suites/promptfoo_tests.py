@@ -19,10 +19,10 @@ from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.grading.templates import is_template, late_mark
 from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
-from gradeloop.suites.code_files import FILE, CodeGrant, names_code, parse_transform, read_code_file
+from gradeloop.suites.code_files import FILE, CodeGrant, is_code_file, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
 from gradeloop.suites.providers import is_setting
-from gradeloop.suites.suite import Defaults, SuiteTest, is_file, resolve_files
+from gradeloop.suites.suite import Defaults, SuiteTest, is_file, refuse_named_code, resolve_files
 from gradeloop.suites.unsupported import Keys, UnsupportedFeatures, as_list, as_object, keys_of
 from gradeloop.text import clip
 
@@ -64,6 +64,8 @@ class PromptfooTests:
     """The user's leave for the code of the suite to run, and what it may import."""
     transform_vars: JsonValue = None
     """The `transformVars` of all tests that have none of their own."""
+    prompts: tuple[str, ...] = ("",)
+    """The prompts as they are written, of which code that makes a variable is told."""
     shared: Mapping[str, JsonValue] = field(default_factory=dict)
     """The variables of `defaultTest`, whose lists make a test for each of their texts, too."""
     options: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -169,7 +171,7 @@ class PromptfooTests:
         lists = {name: value for name, value in self.shared.items() if expands and is_text_list(value)}
         for own in variable_combinations(lists | as_object(raw.get("vars"), where.at("vars")), expands=expands):
             late = {name: str(late_mark(f"{name}.{count}")) for name, count in self.stored.items()}
-            filled = own if test.recorded else fill_variables({**self.shared, **own, **late}, where.at("vars"))
+            filled = own if test.recorded else fill_variables(self._called({**self.shared, **own, **late}, where), where.at("vars"))
             changed = {name: filled[name] for name in filled if name not in late and (name in own or filled[name] != self.shared.get(name))}
             more["late"] = late
             variables = self._transformed(changed, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
@@ -178,6 +180,24 @@ class PromptfooTests:
                 more["stores"] = f"{stores}.{self.stored[stores]}"
             with explained_at(where):
                 yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables}), where, **more)
+
+    def _called(self, variables: Mapping[str, JsonValue], where: Location) -> dict[str, JsonValue]:
+        """Return variables with what the functions return that stand in the place of some, called with those before them."""
+        called = {name: value for name, value in variables.items() if not is_code_file(value)}
+        for name in [name for name, value in variables.items() if is_code_file(value)]:
+            spot = where.at("vars", name)
+            code = parse_transform(variables[name], "get_var", spot)
+            what = f"the variable {code.file}"
+            made = [run_code(code, [name, text, dict(called)], spot, what, allow_code=self.allow_code) for text in self.prompts]
+            if any(one != made[0] for one in made):
+                raise InvalidRequest(
+                    f"{spot}: what {code.file} returns differs from prompt to prompt; make it a prompt's file, or a suite each"
+                )
+            found = made[0] if isinstance(made[0], dict) else {}
+            if found.get("error") or found.get("output") is None:
+                raise InvalidRequest(f"{spot}: {code.file} returned {clip(str(found.get('error') or made[0]))}; return {{output}}")
+            called[name] = found["output"]
+        return {name: called[name] for name in variables}
 
     def _transformed(self, variables: dict[str, JsonValue], value: JsonValue, where: Location) -> dict[str, JsonValue]:
         """Return the variables with those that the code of `transformVars` makes of them."""
@@ -192,7 +212,7 @@ class PromptfooTests:
         reasons: list[str] = []
         raw: dict[str, Any] = self.findings.heeded(value, keys, where, reasons)
         raw.pop("metadata", None)
-        _refuse_code({key: item for key, item in raw.items() if key not in {"assert", "options"}}, where)
+        refuse_named_code({key: item for key, item in raw.items() if key not in {"assert", "options", "vars"}}, where)
         if raw.get("options") is not None:
             spot = where.at("options")
             options = as_object(raw["options"], spot)
@@ -202,6 +222,8 @@ class PromptfooTests:
             known = replace(known, refused={**of_providers, **known.refused})
             raw["options"] = resolve_files(self.findings.heeded(options, known, spot, reasons), self.scope, spot)
         if raw.get("vars") is not None:
+            given = as_object(raw["vars"], where.at("vars")) if isinstance(raw["vars"], dict) else {}
+            refuse_named_code({key: item for key, item in given.items() if not names_code(item)}, where.at("vars"))
             raw["vars"] = resolve_files(self._matched(raw["vars"], where.at("vars")), self.scope, where.at("vars"))
         if raw.get("assert") is not None:
             spot, listed = where.at("assert"), raw["assert"]
@@ -339,17 +361,6 @@ def parse_times(value: JsonValue, where: Location) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100:  # noqa: PLR2004 - as in a suite of ours
         raise InvalidRequest(f"{where}: {clip(str(value))} is not a number from 1 to 100")
     return value
-
-
-def _refuse_code(value: JsonValue, where: Location) -> None:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            _refuse_code(item, where.at(key))
-    elif isinstance(value, list):
-        for at, item in enumerate(value):
-            _refuse_code(item, where.at(at))
-    elif isinstance(value, str) and names_code(value.partition("#")[0]):
-        raise InvalidRequest(f"{where}: {clip(value)} is code, which is not run; write its value out, or serve a check as a tool")
 
 
 def fill_variables(variables: Mapping[str, JsonValue], where: Location) -> dict[str, JsonValue]:

@@ -297,10 +297,23 @@ def resolve_files(value: JsonValue, scope: FileScope, where: Location) -> JsonVa
     return read_yaml(path, "the file", aliases=True) if path.suffix in YAML_SUFFIXES else read_text(path, where)
 
 
+def refuse_named_code(value: JsonValue, where: Location) -> None:
+    """Refuse JSON with a text that names a file of code where none is called."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            refuse_named_code(item, where.at(key))
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            refuse_named_code(item, where.at(at))
+    elif isinstance(value, str) and names_code(value.partition("#")[0]):
+        raise InvalidRequest(f"{where}: {clip(value)} is code, which is not run; write its value out, or serve a check as a tool")
+
+
 def resolve_test(value: JsonValue, scope: FileScope, where: Location) -> JsonValue:
     """Return a raw test, or defaults, with its files' contents, output as data; raise InvalidRequest for a bad file or rubric."""
     if not isinstance(value, dict):
         return value
+    refuse_named_code(value.get("vars"), where.at("vars"))
     resolved = {
         key: resolve_files(item, scope, where.at(key)) if key in {"assert", "options", "vars"} else item for key, item in value.items()
     }
