@@ -101,11 +101,16 @@ def generator(
         loop: The running event loop, of another thread, that the function is called in; by default the worker's own.
 
     Raises:
-        InvalidRequest: The function is not async.
+        InvalidRequest: The function is not async, or needs something else than the conversation.
     """
     called = function if inspect.isroutine(function) else type(function).__call__
     if not inspect.iscoroutinefunction(called) and not inspect.isasyncgenfunction(called):
         raise InvalidRequest(f"{function!r} is not an async function; write `async def`, and call what blocks by asyncio.to_thread")
+    try:
+        inspect.signature(function).bind([])
+    except TypeError as error:
+        cure = "take the conversation alone, and decorate a method where it is bound: gradeloop.loop(...)(agent.draft)"
+        raise InvalidRequest(f"{function!r} cannot be called with the conversation ({error}); {cure}") from None
 
     @activity.defn(name=name)
     async def generate(request: Mapping[str, Any]) -> JsonValue:

@@ -168,6 +168,17 @@ async def test_a_thread_without_an_event_loop_calls_it_plainly() -> None:
     assert [result.output for result in results] == ["Frogs in May."] * 2
 
 
+async def test_what_is_not_a_text_or_a_list_of_messages_is_refused_with_its_value() -> None:
+    @gradeloop.loop(rubric=MONTH, grader=MODEL)
+    async def poet(_: Messages) -> str:
+        return "Frogs in May."
+
+    values: list[Any] = [3, {"role": "user", "content": "Write."}]
+    for value in values:
+        with pytest.raises(InvalidRequest, match="messages: Input should be a valid tuple, got "):
+            await poet(value)
+
+
 async def test_in_an_event_loop_the_plain_call_says_how_it_is_awaited() -> None:
     @gradeloop.loop(rubric=MONTH, grader=MODEL)
     async def poet(_: Messages) -> str:
@@ -183,6 +194,13 @@ def test_what_cannot_work_is_refused_where_it_is_written() -> None:
 
     with pytest.raises(InvalidRequest, match="is not an async function"):
         gradeloop.loop(rubric=MONTH)(plain)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=r"missing a required argument.*decorate a method where it is bound"):
+
+        class _Agent:
+            @gradeloop.loop(rubric=MONTH)  # type: ignore[arg-type]
+            async def draft(self, _: Messages) -> str:
+                return ""
+
     with pytest.raises(InvalidRequest, match="rubric"):
         gradeloop.loop(rubric="")
     with pytest.raises(InvalidRequest, match="max_iterations"):

@@ -127,7 +127,7 @@ class Loop:
 
     async def _turn(self, standing: Standing, thread_id: str, messages: Messages, on_evaluation: OnEvaluation | None) -> RunResult:
         """Do a turn, or go on with the same one that was interrupted, or whose caller has gone."""
-        client, sent = standing.client, [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        client, sent = standing.client, [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         given = parse_update(InvokeRequest, {"messages": sent}).messages
         key, resumes = await self._place(client, thread_id, given)
         await wake_worker(standing.queue, standing.connection)
