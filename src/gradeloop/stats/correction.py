@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Literal
 
-from gradeloop.stats.intervals import CONFIDENCE, Figures, wilson, worth_of_one
+from gradeloop.stats.intervals import CONFIDENCE, Figures, Interval, wilson, worth_of_one
 from gradeloop.stats.reliability import Rated
 
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -109,10 +109,9 @@ def labels_wanted(passed: float, runs: float, error: JudgeError, threshold: floa
     """
     good, bad = max(error.passed, 1), max(error.failed, 1)
     found = {"passed_found": error.passed_found if error.passed else 0.9, "failed_found": error.failed_found if error.failed else 0.9}
-    factor = 1.0
+    assumed, factor = JudgeError.model_construct(passed=good, failed=bad, **found), 1.0  # type: ignore[arg-type]  # fractions
     while factor * (good + bad) <= MOST_LABELS:
-        counts = {name: count * factor for name, count in ({"passed": good, "failed": bad} | found).items()}
-        rate = corrected_rate(passed, runs, JudgeError.model_construct(**counts))  # type: ignore[arg-type]  # fractions, as they are assumed
+        rate = corrected_rate(passed, runs, assumed.worth(factor, factor))
         if rate is not None and not rate.low < threshold <= rate.high:
             return math.ceil(factor * (good + bad))
         factor *= 1.1
@@ -149,7 +148,7 @@ def hold_rate(
         runs: How many it judged.
         error: How often it was right where people labelled; these runs are not among those of the rate.
         threshold: The least rate, 0 to 1; None to decide nothing.
-        worth: How many independent ones a run, a run that people passed, and one that they failed are worth.
+        worth: As `GatedRate.worth`.
     """
     independent = (passed * worth[0], runs * worth[0], error.worth(*worth[1:]))
     rate = corrected_rate(*independent)
@@ -222,15 +221,15 @@ def labelled_rate(passed: float, judged: float, labels: SampleLabels) -> Correct
     if not judged or (passed and labels.of_passed < LEAST_LABELS) or (passed < judged and labels.of_failed < LEAST_LABELS):
         return None
     weight, weights = passed / judged, wilson(passed, judged)
-    good = labels.right_passes / labels.of_passed if labels.of_passed else 0.0
-    bad = labels.wrong_fails / labels.of_failed if labels.of_failed else 0.0
-    of_good = wilson(labels.right_passes, labels.of_passed) if labels.of_passed else None
-    of_bad = wilson(labels.wrong_fails, labels.of_failed) if labels.of_failed else None
+    good, of_good = _share(labels.right_passes, labels.of_passed)
+    bad, of_bad = _share(labels.wrong_fails, labels.of_failed)
     value, slope = weight * good + (1 - weight) * bad, good - bad
-    below = [(weight * (good - of_good.low)) if of_good else 0.0, ((1 - weight) * (bad - of_bad.low)) if of_bad else 0.0]
-    above = [(weight * (of_good.high - good)) if of_good else 0.0, ((1 - weight) * (of_bad.high - bad)) if of_bad else 0.0]
     down, up = slope * (weight - weights.low), slope * (weights.high - weight)
-    below.append(down if slope >= 0 else up)
-    above.append(up if slope >= 0 else down)
-    low, high = value - math.hypot(*below), value + math.hypot(*above)
+    low = value - math.hypot(weight * (good - of_good.low), (1 - weight) * (bad - of_bad.low), down if slope >= 0 else up)
+    high = value + math.hypot(weight * (of_good.high - good), (1 - weight) * (of_bad.high - bad), up if slope >= 0 else down)
     return CorrectedRate(raw=weight, value=value, low=max(low, 0.0), high=min(high, 1.0))
+
+
+def _share(part: int, whole: int) -> tuple[float, Interval]:
+    """Return a share with Wilson's interval; both are 0 where there is no label, in a group without runs."""
+    return (part / whole, wilson(part, whole)) if whole else (0.0, Interval(low=0.0, high=0.0))

@@ -13,7 +13,7 @@ martingale of a hypergeometric sample, section 2); J. Ville, Étude critique de 
 
 import math
 import random
-from collections.abc import Iterable
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -93,8 +93,8 @@ class EarlyGate:
         self.seen = seen
         """The cases that were taken."""
         self._risk, self._wanted = risk, wanted
-        self._logs = [0.0, *_added(math.log(number) for number in range(1, total + 1))]
-        self.sides = (_Side(total, least - 1, "passed", self._logs), _Side(total, total - most - 1, "failed", self._logs))
+        logs = [0.0, *accumulate(math.log(number) for number in range(1, total + 1))]
+        self.sides = (_Side(total, least - 1, "passed", logs), _Side(total, total - most - 1, "failed", logs))
 
     # The order is random and fixed before the first case, and every case is taken in it, errors included. If cases were taken as they end,
     # quick ones would come first, and their share is not that of all. The gate may look after each case, since Ville's bound holds for the
@@ -167,10 +167,3 @@ def share_asked(total: int, wanted: float, rate: float, risk: float = 0.05, seed
                 break
         asked.append(gate.decision.asked if gate.decision is not None else total)
     return sum(asked) / len(asked) / total
-
-
-def _added(values: Iterable[float]) -> Iterable[float]:
-    total = 0.0
-    for value in values:
-        total += value
-        yield total

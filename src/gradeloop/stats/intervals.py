@@ -11,6 +11,10 @@ CONFIDENCE = 0.95
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
+Parts = Sequence[tuple[float, float]]
+"""Of each cluster, how many of its runs or labels count, and how many it has, at least one."""
+
+
 class Figures(BaseModel):
     """A frozen model of figures, which refuses unknown keys, but ignores them in what a later version recorded."""
 
@@ -53,15 +57,17 @@ class Estimate(Figures):
         return cls.within(part / whole, wilson(part if runs == whole else part / whole * runs, runs), runs)
 
     @classmethod
-    def of_clusters(cls, clusters: Iterable[Sequence[tuple[float, float]]]) -> "Estimate":
-        """Return the share of rows, each a part and a whole, with the interval over their clusters; Wilson's where each row is one."""
+    def of_clusters(cls, clusters: Iterable[Parts], *, several: bool = False) -> "Estimate":
+        """Return the share of rows, each a part and a whole, with the interval over their clusters; Wilson's where each row is one.
+
+        `several`: whether clusters of one row are clusters all the same, since they have more rows that do not count here.
+        """
         rows = [row for row in clusters if row]
-        summed = [(math.fsum(part for part, _ in row), math.fsum(whole for _, whole in row)) for row in rows]
-        summed = [row for row in summed if row[1]]
-        part, whole, count = math.fsum(one for one, _ in summed), math.fsum(size for _, size in summed), sum(map(len, rows))
+        summed = [row for row in map(_summed, rows) if row[1]]
+        (part, whole), count = _summed(summed), sum(map(len, rows))
         if not whole:
             return cls(of=count)
-        alone = len(summed) < 2 or all(len(row) == 1 for row in rows)  # noqa: PLR2004 - no spread of one
+        alone = len(summed) < 2 or (not several and all(len(row) == 1 for row in rows))  # noqa: PLR2004 - no spread of one
         return cls.within(part / whole, wilson(part / whole * count, count) if alone else clustered(summed), count)
 
     def texts(self, form: str = "{:.1%}") -> tuple[str, str]:
@@ -104,24 +110,23 @@ _T_TERMS = (
 )
 
 
-def clustered(parts: Sequence[tuple[float, float]]) -> Interval:
-    """Return the interval of a share over clusters, whose runs resemble each other: Wilson's, over as many runs as they are worth.
-
-    Args:
-        parts: Of each cluster, how many of its labels count and how many it has, at least one; there are two clusters or more.
-    """
-    part, whole = (math.fsum(column) for column in zip(*parts, strict=True))
+def clustered(parts: Parts) -> Interval:
+    """Return the interval of a share over two or more clusters, whose runs resemble each other: Wilson's, over the runs they are worth."""
+    part, whole = _summed(parts)
     worth = independent_runs(parts)
     return wilson(part / whole * worth, worth, t_quantile(len(parts) - 1))
 
 
-def independent_runs(parts: Sequence[tuple[float, float]]) -> float:
+def _summed(parts: Parts) -> tuple[float, float]:
+    return math.fsum(part for part, _ in parts), math.fsum(whole for _, whole in parts)
+
+
+def independent_runs(parts: Parts) -> float:
     """Return how many independent runs those of two or more clusters are worth, at most as many as there are.
 
     Source: Kish 1965, the design effect of a ratio; Student's t for few clusters, as in Korn and Graubard 1998.
     """
-    count = len(parts)
-    part, whole = (math.fsum(column) for column in zip(*parts, strict=True))
+    count, (part, whole) = len(parts), _summed(parts)
     added = _ADDED * whole / count**2
     rows = [*parts, (added, added), (0.0, added)]  # without these, few clusters that happen to be alike promise that all are
     all_rows = whole + 2 * added
@@ -130,24 +135,20 @@ def independent_runs(parts: Sequence[tuple[float, float]]) -> float:
     return min(share * (1 - share) / spread, whole)
 
 
-def worth_of_one(parts: Sequence[tuple[float, float]]) -> float:
-    """Return how many independent runs one is worth, at most 1.
-
-    Args:
-        parts: Of each cluster, how many of its runs count and how many it has, at least one.
-    """
-    count, total = len(parts), math.fsum(size for _, size in parts)
+def worth_of_one(parts: Parts) -> float:
+    """Return how many independent runs one is worth, at most 1."""
+    count, (_, total) = len(parts), _summed(parts)
     if not 1 < count < total:
         return 1.0 if count == total else 1 / total
     return independent_runs(parts) / total * (_Z / t_quantile(count - 1)) ** 2
 
 
-def dispersion(parts: Sequence[tuple[float, float]]) -> float:
+def dispersion(parts: Parts) -> float:
     """Return how much more the shares of two or more parts vary than by chance, at least 1: so many runs are worth one independent run.
 
     Source: McCullagh and Nelder 1989, Generalized Linear Models, 4.5.2: Pearson's statistic over its degrees of freedom.
     """
-    part, whole = (math.fsum(column) for column in zip(*parts, strict=True))
+    part, whole = _summed(parts)
     share = (part + 0.5) / (whole + 1)
     squares = math.fsum(size * (one / size - share) ** 2 for one, size in parts)
     return max(squares / (share * (1 - share) * (len(parts) - 1)), 1.0)

@@ -1,4 +1,8 @@
-"""The agreement of raters: Cohen's kappa, Gwet's AC1, Krippendorff's alpha, and F1 of a value or of sets."""
+"""The agreement of raters: Cohen's kappa, Gwet's AC1, Krippendorff's alpha, and F1 of a value or of sets.
+
+A coefficient is 1 for full agreement and 0 for that of chance; it is None where it is undefined, since all values are the same, or there
+is none.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -6,6 +10,9 @@ from itertools import accumulate
 from typing import Literal, NamedTuple, TypeVar
 
 Rating = TypeVar("Rating", bound=Hashable)
+
+Counts = Mapping[tuple[Rating, Rating], float]
+"""How often the first rater said the one value and the second the other; fractions are allowed."""
 
 Value = float | str | frozenset[str]
 """A value that can be compared and counted; true and false count as 1 and 0."""
@@ -21,48 +28,33 @@ class Rated(NamedTuple):
     """The prompt, sample or document of the run, which those of one resemble each other by; empty for a run that is one of its own."""
 
 
-def cohen_kappa(counts: Mapping[tuple[Rating, Rating], float]) -> float | None:
+def cohen_kappa(counts: Counts[Rating]) -> float | None:
     """Return Cohen's kappa of two raters, unweighted.
-
-    Args:
-        counts: How often the first rater said the one value and the second the other; fractions are allowed.
-
-    Returns:
-        1 for full agreement, 0 for that of chance; None where it is undefined, since all values are the same, or there is none.
 
     Source: Cohen 1960, https://doi.org/10.1177/001316446002000104.
     """
-    total, same, _, _ = _marginals(counts)
-    chance = chance_agreement(counts)
-    return None if chance >= 1 - _ROUNDING else (same / total - chance) / (1 - chance)
+    return _beyond(chance_agreement(counts), counts)
 
 
-def chance_agreement(counts: Mapping[tuple[Rating, Rating], float]) -> float:
+def chance_agreement(counts: Counts[Rating]) -> float:
     """Return how often two raters would agree by chance, 0 to 1; 1 without ratings."""
-    total, _, first, second = _marginals(counts)
+    total, first, second = _marginals(counts)
     return sum(count * second.get(value, 0.0) for value, count in first.items()) / (total * total) if total else 1.0
 
 
-def gwet_ac1(counts: Mapping[tuple[Rating, Rating], float], categories: int) -> float | None:
-    """Return Gwet's AC1 of two raters, which stays meaningful where nearly all values are the same.
+def gwet_ac1(counts: Counts[Rating], categories: int) -> float | None:
+    """Return Gwet's AC1 of two raters, which stays meaningful where nearly all values are the same; None with one category.
 
-    Args:
-        counts: As for `cohen_kappa`.
-        categories: How many values the raters could choose from; at least as many as they used count.
-
-    Returns:
-        1 for full agreement, 0 for that of chance; None without ratings, or with one category.
+    `categories`: how many values the raters could choose from; at least as many as they used count.
 
     Source: Gwet 2008, https://doi.org/10.1348/000711006X126600.
     """
-    total, same, _, _ = _marginals(counts)
-    chance = gwet_chance(counts, categories)
-    return None if chance >= 1 - _ROUNDING else (same / total - chance) / (1 - chance)
+    return _beyond(gwet_chance(counts, categories), counts)
 
 
-def gwet_chance(counts: Mapping[tuple[Rating, Rating], float], categories: int) -> float:
+def gwet_chance(counts: Counts[Rating], categories: int) -> float:
     """Return how often two raters would agree by chance as AC1 has it, 0 to 1; 1 without ratings, or with one category."""
-    total, _, first, second = _marginals(counts)
+    total, first, second = _marginals(counts)
     used = set(first) | set(second)
     count = max(categories, len(used))
     if not total or count < 2:  # noqa: PLR2004 - one value leaves nothing to agree on
@@ -71,14 +63,8 @@ def gwet_chance(counts: Mapping[tuple[Rating, Rating], float], categories: int) 
     return sum(share * (1 - share) for share in shares) / (count - 1)
 
 
-def weighted_kappa(counts: Mapping[tuple[float, float], float]) -> float | None:
-    """Return Cohen's kappa with quadratic weights: a disagreement counts by the square of its distance.
-
-    Args:
-        counts: How often two raters gave two numbers; of ordered categories, their positions.
-
-    Returns:
-        1 for full agreement, 0 for that of chance; None where it is undefined, since all values are the same, or there is none.
+def weighted_kappa(counts: Counts[float]) -> float | None:
+    """Return Cohen's kappa of numbers, or of the positions of ordered categories: a disagreement counts by the square of its distance.
 
     Source: Cohen 1968, https://doi.org/10.1037/h0026256; the weighted sums are written as moments.
     """
@@ -97,14 +83,20 @@ _ROUNDING = 1e-12
 """The error of sums of shares: chance agreement this close to 1 is 1."""
 
 
-def _marginals(counts: Mapping[tuple[Rating, Rating], float]) -> tuple[float, float, dict[Rating, float], dict[Rating, float]]:
-    """Return the total, how much of it agrees, and the totals of each rater by value."""
+def _beyond(chance: float, counts: Counts[Rating]) -> float | None:
+    """Return the agreement beyond that of chance, as a share of what chance leaves."""
+    same = sum(count for (one, other), count in counts.items() if one == other)
+    return None if chance >= 1 - _ROUNDING else (same / sum(counts.values()) - chance) / (1 - chance)
+
+
+def _marginals(counts: Counts[Rating]) -> tuple[float, dict[Rating, float], dict[Rating, float]]:
+    """Return the total, and the totals of each rater by value."""
     first: dict[Rating, float] = {}
     second: dict[Rating, float] = {}
     for (one, other), count in counts.items():
         first[one] = first.get(one, 0.0) + count
         second[other] = second.get(other, 0.0) + count
-    return sum(counts.values()), sum(count for (one, other), count in counts.items() if one == other), first, second
+    return sum(counts.values()), first, second
 
 
 Level = Literal["nominal", "ordinal", "interval"]
@@ -118,9 +110,6 @@ def weighted_alpha(units: Iterable[tuple[Sequence[float], int]], level: Level) -
     Args:
         units: The values that raters gave to each unit, and how often such a unit occurs; categories as numbers of any order.
         level: What their distance is: equal or not, by how many values lie between them, or squared.
-
-    Returns:
-        1 for full agreement, 0 for that of chance; None where it is undefined, since no unit has two values or all are the same.
     """
     paired = [(values, weight) for values, weight in units if len(values) > 1 and weight]
     totals: dict[float, int] = {}
@@ -155,7 +144,7 @@ def _float_ranks(totals: Mapping[float, int]) -> dict[float, float]:
     return {value: below - total / 2 for (value, total), below in zip(ordered, accumulate(total for _, total in ordered), strict=True)}
 
 
-def f1(counts: Mapping[tuple[Rating, Rating], float], positive: Rating) -> float | None:
+def f1(counts: Counts[Rating], positive: Rating) -> float | None:
     """Return the F1 of one value, the positive one, against all others; None where neither rater ever says it.
 
     `counts`: how often the label was the one value and the judge's the other.
