@@ -31,7 +31,7 @@ BAD_CITATIONS = 20
 
 _FENCE = re.compile(r"\s*```(?:json|yaml)?[ \t]*\n")
 _FENCE_END = re.compile(r"\s*```\s*")
-_BLANK = re.compile(r"\s*")
+_BEFORE_OBJECT = re.compile(rf"(?:{_FENCE.pattern})?\s*(?=[{{\[])")
 _THOUGHT = re.compile(rf"\s*<(?P<name>{'|'.join(map(re.escape, REASONING))})>")
 _YAML_ENTRY = re.compile(r"(?P<key>\s*(?:- +)?[A-Za-z_][\w.-]*: +|\s*- +)(?P<text>\S.*?)\s*")
 
@@ -135,17 +135,9 @@ def _tagged_values(text: str, key: str, output_format: str) -> Iterator[JsonValu
         elif output_format == "yaml":
             value, at = _yaml_value(text, at, key)
             yield value
-        elif (start := _object_start(text, at)) is not None:
-            value, at = _json_value(text, start, key)
+        elif before := _BEFORE_OBJECT.match(text, at):  # else the tag is only mentioned
+            value, at = _json_value(text, before.end(), key)
             yield value
-
-
-def _object_start(text: str, at: int) -> int | None:
-    """Return where the object behind an opening tag begins; None where the tag is only mentioned."""
-    fence = _FENCE.match(text, at)
-    blank = _BLANK.match(text, fence.end() if fence else at)
-    start = blank.end() if blank else at
-    return start if text[start : start + 1] in {"{", "["} else None
 
 
 def _json_value(text: str, start: int, key: str) -> tuple[JsonValue, int]:
@@ -274,19 +266,12 @@ def build_consensus(schema: Mapping[str, Any], outputs: Sequence[dict[str, JsonV
             depths = [sum(value_at(one, key.path[:at]) is not None for at in range(1, len(key.path) + 1)) for one in alike]
             output = with_presence(output, alike[depths.index(max(depths))], key.path)
         if value is not None and not _same(own, value):
-            output = _with_aggregate(schema, output, key, value, outputs)
+            changed = with_value(output, key.path, value)
+            if key.how == "median" and list(problems_of(schema, changed)):  # the lower one of two keeps the bounds
+                changed = with_value(output, key.path, median_low(_numbers([value_at(one, key.path) for one in outputs])))
+            output = changed
     summaries = {key.name: summaries[key.name].model_copy(update={"value": value_at(output, key.path)}) for key in keys}
     return Consensus(output=output, from_rollout=first, keys=summaries, composed=output != outputs[first])
-
-
-def _with_aggregate(
-    schema: Mapping[str, Any], output: dict[str, JsonValue], key: OutputKey, value: JsonValue, outputs: Sequence[dict[str, JsonValue]]
-) -> dict[str, JsonValue]:
-    """Return the output with a key's aggregated value; a median between two values that breaks a bound gives way to the lower of them."""
-    changed = with_value(output, key.path, value)
-    if key.how == "median" and list(problems_of(schema, changed)):
-        return with_value(output, key.path, median_low(_numbers([value_at(output, key.path) for output in outputs])))
-    return changed
 
 
 def _numbers(values: Sequence[JsonValue]) -> list[float]:
@@ -298,25 +283,18 @@ def _aggregate_key(key: OutputKey, values: Sequence[JsonValue]) -> KeySummary:
     is_left_out = 2 * lacking > len(values) or (2 * lacking == len(values) and values[0] is None)
     if key.how == "median":
         numbers = _numbers(values)
-        middle = (median_low(numbers) if key.integer else median(numbers)) if numbers else None
-        return KeySummary(
-            how="median",
-            value=None if is_left_out else middle,
-            n=len(numbers),
-            low=min(numbers, default=None),
-            high=max(numbers, default=None),
-        )
+        middle = (median_low(numbers) if key.type == "integer" else median(numbers)) if numbers else None
+        low, high = min(numbers, default=None), max(numbers, default=None)
+        return KeySummary(how="median", value=None if is_left_out else middle, n=len(numbers), low=low, high=high)
     given = [value for value in values if value is not None]
     first = {canonical_json(value): value for value in reversed(given)}
     ranked = Counter(map(canonical_json, given)).most_common()  # stable: of equal counts, the earlier rollout's value
-    shares = tuple(_share(first[text], count, len(given)) for text, count in ranked)
+    total = len(given)
+    shares = tuple(
+        ValueShare(value=first[text], count=count, share=count / total, **wilson(count, total).model_dump()) for text, count in ranked
+    )
     tied = 2 * lacking == len(values) or (not is_left_out and len(shares) > 1 and shares[0].count == shares[1].count)
-    return KeySummary(how="vote", value=None if is_left_out else shares[0].value, n=len(given), distribution=shares, tied=tied)
-
-
-def _share(value: JsonValue, count: int, total: int) -> ValueShare:
-    interval = wilson(count, total)
-    return ValueShare(value=value, count=count, share=count / total, low=interval.low, high=interval.high)
+    return KeySummary(how="vote", value=None if is_left_out else shares[0].value, n=total, distribution=shares, tied=tied)
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:
@@ -349,9 +327,13 @@ class Rollout(Tolerant):
     prompt_sha256: OmitEmpty[str | None] = None
 
 
+def _outputs(rollouts: Sequence[Rollout]) -> list[dict[str, JsonValue]]:
+    return [rollout.output for rollout in rollouts if rollout.output is not None]
+
+
 def has_quorum(judge: SchemaJudge, rollouts: Sequence[Rollout]) -> bool:
     """Tell whether so many rollouts have an output that there is a result."""
-    return sum(rollout.output is not None for rollout in rollouts) >= judge.answers_needed
+    return len(_outputs(rollouts)) >= judge.answers_needed
 
 
 def failure_metadata(judge: SchemaJudge, rollouts: Sequence[Rollout]) -> dict[str, Any]:
@@ -364,7 +346,7 @@ def failure_metadata(judge: SchemaJudge, rollouts: Sequence[Rollout]) -> dict[st
 
 def too_few(judge: SchemaJudge, rollouts: Sequence[Rollout], why: str) -> str:
     """Return the reason of a failure; where some rollouts have an answer, with their number and the quorum."""
-    answered = sum(rollout.output is not None for rollout in rollouts)
+    answered = len(_outputs(rollouts))
     return f"{answered} of {len(rollouts)} rollouts answered, the quorum is {judge.answers_needed}; another: {why}" if answered else why
 
 
@@ -391,11 +373,9 @@ def summarize(judge: SchemaJudge, rollouts: Sequence[Rollout], reflections: Sequ
 
     `rollouts`: all of them in order, at least one with an output.
     """
-    answered = [reflection for reflection in reflections if reflection.output is not None] or [
-        rollout for rollout in rollouts if rollout.output is not None
-    ]
-    agreed = build_consensus(judge.output_schema, [rollout.output for rollout in answered if rollout.output is not None])
-    chosen = answered[agreed.from_rollout]
+    counted = reflections if _outputs(reflections) else rollouts
+    agreed = build_consensus(judge.output_schema, _outputs(counted))
+    chosen = [rollout for rollout in counted if rollout.output is not None][agreed.from_rollout]
     metadata: dict[str, Any] = _key_metadata(agreed) | {
         "from_rollout": chosen.index,
         "variant": judge.judge_variant,
@@ -404,7 +384,7 @@ def summarize(judge: SchemaJudge, rollouts: Sequence[Rollout], reflections: Sequ
         "citation_counts": {"cited": len(chosen.citations), "verified": sum(citation.verified for citation in chosen.citations)},
     }
     if reflections:
-        before = build_consensus(judge.output_schema, [rollout.output for rollout in rollouts if rollout.output is not None])
+        before = build_consensus(judge.output_schema, _outputs(rollouts))
         metadata |= {"reflections": _rollout_metadata(judge, reflections), "before_reflection": _key_metadata(before)}
     return Summary(output=agreed.output, metadata=metadata)
 
@@ -420,11 +400,10 @@ def _rollout_metadata(judge: SchemaJudge, rollouts: Sequence[Rollout]) -> list[d
     if sum(len(json.dumps(row)) for row in rows) <= ROLLOUTS_BYTES:
         return rows
     keys = keys_of(judge.output_schema)
-    abridged = []
-    for row, rollout in zip(rows, rollouts, strict=True):
-        output = None if rollout.output is None else {key.name: value_at(rollout.output, key.path) for key in keys}
-        abridged.append(row | {"output": output, "abridged": True} | ({"raw_text": ""} if "raw_text" in row else {}))
-    return abridged
+    for row in rows:
+        output = None if row["output"] is None else {key.name: value_at(row["output"], key.path) for key in keys}
+        row.update({"output": output, "abridged": True} | ({"raw_text": ""} if "raw_text" in row else {}))
+    return rows
 
 
 MALFORMED = "malformed_verdict"

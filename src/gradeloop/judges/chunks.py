@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
@@ -58,6 +58,8 @@ SHOWN_OUTPUT = 4_000
 _PART, _FINDINGS = read_prompt_text("judge_part"), read_prompt_text("judge_findings")
 
 _Placed = tuple[MessagePlace, RunTranscript, RunMessage]
+_Record = tuple[MessagePlace, int]
+"""A record that graders of criteria are shown: its message, and its number there."""
 
 
 class RunPart(NamedTuple):
@@ -85,14 +87,9 @@ def parts_of(judge: JudgeConfig, run: AgentRun) -> list[RunPart]:
     costs = [_cost(message) for _, _, message in placed]
     kept = [at for at in _kept(placed) if costs[at] <= KEPT_SHARE]
     stretches = _stretches(costs, 1 - sum(costs[at] for at in kept))
-    return [
-        RunPart(
-            _excerpt(judge, run, placed, {*kept, *range(first, end)}, part=number, parts=len(stretches)),
-            placed[first][0],
-            placed[end - 1][0],
-        )
-        for number, (first, end) in enumerate(stretches, 1)
-    ]
+    shown = [{*kept, *range(first, end)} for first, end in stretches]
+    runs = [_excerpt(judge, run, placed, chosen, part=number, parts=len(shown)) for number, chosen in enumerate(shown, 1)]
+    return [RunPart(part, placed[first][0], placed[end - 1][0]) for part, (first, end) in zip(runs, stretches, strict=True)]
 
 
 def _cost(message: RunMessage) -> float:
@@ -144,17 +141,14 @@ def _excerpt(
 ) -> AgentRun:
     """Return some messages of a run as an excerpt, with the metadata that the judge may be shown."""
     shows_metadata = not isinstance(judge, CriteriaJudge) and judge.show_metadata
-    transcripts, numbers, messages = [], [], []
+    transcripts, numbers = list[RunTranscript](), dict[int, tuple[int, ...]]()
     for number, group in groupby((placed[at] for at in sorted(set(chosen))), key=lambda item: item[0].transcript):
-        items = list(group)
-        transcript = items[0][1]
-        metadata = transcript.metadata if shows_metadata else {}
-        transcripts.append(transcript.model_copy(update={"messages": tuple(item[2] for item in items), "metadata": metadata}))
-        numbers.append(number)
-        messages.append(tuple(item[0].message for item in items))
-    excerpt = RunExcerpt(transcripts=tuple(numbers), messages=tuple(messages), **about)
-    metadata = run.metadata if shows_metadata else {}
-    return AgentRun(id=run.id, transcripts=tuple(transcripts), metadata=metadata, excerpt=excerpt)
+        places, owners, messages = zip(*group, strict=True)
+        metadata = owners[0].metadata if shows_metadata else {}
+        transcripts.append(owners[0].model_copy(update={"messages": messages, "metadata": metadata}))
+        numbers[number] = tuple(place.message for place in places)
+    excerpt = RunExcerpt(transcripts=tuple(numbers), messages=tuple(numbers.values()), **about)
+    return AgentRun(id=run.id, transcripts=tuple(transcripts), metadata=run.metadata if shows_metadata else {}, excerpt=excerpt)
 
 
 def judge_of_parts(judge: JudgeConfig) -> JudgeConfig:
@@ -193,8 +187,7 @@ def findings_run(judge: JudgeConfig, run: AgentRun, parts: Sequence[RunPart], re
 
     `parts`: its parts, as `parts_of` returns them.
     """
-    outputs = [_shown_output(part.run, result) for part, result in zip(parts, results, strict=True)]
-    texts = [json.dumps(output, ensure_ascii=False) for output in outputs]
+    texts = [json.dumps(_shown_output(part.run, result), ensure_ascii=False) for part, result in zip(parts, results, strict=True)]
     cap = FINDINGS_CHARACTERS // len(parts)
     findings = tuple(
         PartFinding(part=number, first=part.first.label, last=part.last.label, text=elide(text, cap))
@@ -225,12 +218,14 @@ def _cited(part: AgentRun, result: JudgeResult) -> list[str]:
     """Return the blocks that the judgement of a part cites, or quotes, and that are there."""
     cited = objects_in(result.result_metadata.get("citations"))
     labels = [str(row["target"]) for row in cited if row.get("verified") and row.get("kind") == "block"]
-    records = _record_places(part)
-    quotes = (
-        quote for row in objects_in(result.output.get("criteria")) for quote in objects_in(row.get("quotes")) if quote.get("quote_verified")
-    )
-    labels += [records[at][0].label for quote in quotes if isinstance(at := quote.get("record"), int) and 0 <= at < len(records)]
-    return list(dict.fromkeys(labels))
+    quotes = (pair for row in objects_in(result.output.get("criteria")) for pair in _placed_quotes(row, _record_places(part)))
+    return list(dict.fromkeys([*labels, *(place.label for quote, (place, _) in quotes if quote.get("quote_verified"))]))
+
+
+def _placed_quotes(row: Mapping[str, Any], records: Sequence[_Record]) -> list[tuple[dict[str, Any], _Record]]:
+    """Return the quotes of a criterion's row, each with its record among those that were shown; others are left out."""
+    quotes = objects_in(row.get("quotes"))
+    return [(quote, records[at]) for quote in quotes if isinstance(at := quote.get("record"), int) and 0 <= at < len(records)]
 
 
 def _by_turns(lists: Sequence[Sequence[str]]) -> list[str]:
@@ -241,21 +236,14 @@ def _by_turns(lists: Sequence[Sequence[str]]) -> list[str]:
 
 def _shown_output(part: AgentRun, result: JudgeResult) -> dict[str, JsonValue]:
     """Return the output of a part's judgement, in which quotes name blocks of the run rather than records of the part."""
-    if not any(objects_in(row.get("quotes")) for row in objects_in(result.output.get("criteria"))):
+    given, records = objects_in(result.output.get("criteria")), _record_places(part)
+    if not any(objects_in(row.get("quotes")) for row in given):
         return result.output
-    records = _record_places(part)
-    rows: list[JsonValue] = []
-    for row in objects_in(result.output.get("criteria")):
-        quotes: list[JsonValue] = [
-            {"block": records[at][0].label, "quote": quote.get("quote")}
-            for quote in objects_in(row.get("quotes"))
-            if isinstance(at := quote.get("record"), int) and 0 <= at < len(records)
-        ]
-        rows.append({**row, "quotes": quotes})
-    return result.output | {"criteria": rows}
+    quotes = ([{"block": place.label, "quote": quote.get("quote")} for quote, (place, _) in _placed_quotes(row, records)] for row in given)
+    return result.output | {"criteria": [row | {"quotes": found} for row, found in zip(given, quotes, strict=True)]}
 
 
-def _record_places(run: AgentRun) -> list[tuple[MessagePlace, int]]:
+def _record_places(run: AgentRun) -> list[_Record]:
     """Return, for each record that graders of criteria are shown of a run, its message and its number there."""
     counted = ((place, record_starts(list(messages_of(message, {})))[-1]) for place, _, message in run.placed())
     return [(place, at) for place, count in counted for at in range(count)]
@@ -295,12 +283,8 @@ def _in_whole_run(result: JudgeResult, shown: AgentRun, run: AgentRun) -> dict[s
     numbers = {place: at for at, place in enumerate(_record_places(run))}
     rows: list[JsonValue] = []
     for row in objects_in(result.output.get("criteria")):
-        quotes: list[JsonValue] = [
-            quote | {"record": numbers[places[at]]}
-            for quote in objects_in(row.get("quotes"))
-            if isinstance(at := quote.get("record"), int) and 0 <= at < len(places)
-        ]
-        rows.append({**row, "quotes": quotes} if "quotes" in row else row)
+        quotes = [quote | {"record": numbers[record]} for quote, record in _placed_quotes(row, places)]
+        rows.append(row | {"quotes": quotes} if "quotes" in row else row)
     return result.output | {"criteria": rows}
 
 
@@ -329,12 +313,8 @@ def whole_run(parts: Sequence[AgentRun]) -> AgentRun | None:
                 return None
             transcripts.setdefault(place.transcript, transcript)
     counts = Counter(place.transcript for place in messages)
-    if sorted(transcripts) != list(range(len(transcripts))) or any(
-        max(place.message for place in messages if place.transcript == number) >= count for number, count in counts.items()
-    ):
+    places = [[MessagePlace(number, at) for at in range(counts[number])] for number in range(len(transcripts))]
+    if sorted(messages) != list(chain.from_iterable(places)):
         return None
-    made = [
-        transcripts[number].model_copy(update={"messages": tuple(messages[MessagePlace(number, at)] for at in range(counts[number]))})
-        for number in range(len(transcripts))
-    ]
+    made = (transcripts[at].model_copy(update={"messages": tuple(map(messages.__getitem__, row))}) for at, row in enumerate(places))
     return AgentRun(id=parts[0].id, transcripts=tuple(made), metadata=parts[0].metadata)

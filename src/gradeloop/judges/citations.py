@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -51,8 +51,8 @@ class _Label:
 
     @classmethod
     def of(cls, found: re.Match[str]) -> "_Label":
-        numbers = {name: None if found[name] is None else int(found[name]) for name in ("transcript", "block", "run")}
-        return cls(**numbers, key=found["key"])
+        transcript, block, run = (None if found[name] is None else int(found[name]) for name in ("transcript", "block", "run"))
+        return cls(transcript, block, run, found["key"])
 
     @property
     def name(self) -> str:
@@ -61,17 +61,11 @@ class _Label:
         target = f"R{self.run}" if self.transcript is None else f"T{self.transcript}{block}"
         return target if self.key is None else f"{target}M.{self.key}"
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether it names a transcript or a run as a whole."""
-        return self.block is None and self.key is None
-
 
 @dataclass(frozen=True)
 class _WrittenCitation:
     """A citation as an answer writes it."""
 
-    path: str
     start: int
     end: int
     label: _Label
@@ -80,14 +74,6 @@ class _WrittenCitation:
     """The last block of a range with a quote."""
     problem: str | None = None
     """Reason that it cannot be looked up."""
-
-
-@dataclass(frozen=True)
-class _Bracket:
-    """The citations between two brackets, or behind one that is not closed."""
-
-    written: list[_WrittenCitation]
-    end: int
 
 
 def citations_of(texts: Sequence[tuple[str, str]], run: AgentRun) -> list[Citation]:
@@ -99,29 +85,29 @@ def citations_of(texts: Sequence[tuple[str, str]], run: AgentRun) -> list[Citati
     `texts`: each text with its path in the output, in order.
     """
     cited_blocks = {block.label: CitedBlock(block) for block in blocks_of(run)}
-    written = (citation for path, text in texts for citation in _written_citations(path, text))
-    return [_resolve(citation, run, cited_blocks) for citation in islice(written, CITATIONS)]
+    written = ((path, citation) for path, text in texts for citation in _written_citations(text))
+    return [_resolve(path, citation, run, cited_blocks) for path, citation in islice(written, CITATIONS)]
 
 
-def _written_citations(path: str, text: str) -> Iterator[_WrittenCitation]:
+def _written_citations(text: str) -> Iterator[_WrittenCitation]:
     """Yield the citations of a text, which is scanned once; a transcript or a run as a whole, `[T0]`, is none."""
     at = text.find("[")
     while at >= 0:
-        bracket = _read_bracket(path, text, at)
-        yield from bracket.written
-        at = text.find("[", bracket.end)
+        found = _read_bracket(text, at)
+        yield from found
+        at = text.find("[", found[-1].end if found else at + 1)
 
 
-def _read_bracket(path: str, text: str, opening: int) -> _Bracket:
-    """Read the bracket that opens there; one without citations ends behind its opening."""
+def _read_bracket(text: str, opening: int) -> list[_WrittenCitation]:
+    """Read the citations of the bracket that opens there."""
     blank = _BLANK.match(text, opening + 1)
     start = blank.end() if blank else opening + 1
     label = _LABEL.match(text, start)
     if label is None:
-        return _after_words(path, text, opening)
+        return _after_words(text, opening)
     if label["block"] is None and label["key"] is None and not _quotes_whole(text, label):
-        return _Bracket([], opening + 1)
-    return _read_items(path, text, opening, start)
+        return []
+    return _read_items(text, opening, start)
 
 
 def _quotes_whole(text: str, label: re.Match[str]) -> bool:
@@ -130,64 +116,61 @@ def _quotes_whole(text: str, label: re.Match[str]) -> bool:
     return tagged is not None or (label["run"] is None and text[label.end() : label.end() + 1] == ":")
 
 
-def _after_words(path: str, text: str, opening: int) -> _Bracket:
+def _after_words(text: str, opening: int) -> list[_WrittenCitation]:
     """Read a bracket in which words stand before the label: `[see T0B3]`."""
-    nothing = _Bracket([], opening + 1)
     closing = _BRACKET.search(text, opening + 1)
     if closing is None or closing.group() == "[" or closing.start() - opening > QUOTE_CHARACTERS:
-        return nothing
+        return []
     found = (label for label in _LABEL.finditer(text, opening + 1, closing.start()) if not text[label.start() - 1].isalnum())
     label = next((label for label in found if label["block"] is not None or label["key"] is not None), None)
     if label is None or text[label.start() - 1] in "-_/.":
-        return nothing
+        return []
     prefix = _PREFIX.match(text, opening + 1)
     if prefix is not None and prefix.end() == label.start():
-        return _read_items(path, text, opening, label.start())
-    return _Bracket([_WrittenCitation(path, opening, closing.end(), _Label.of(label), problem=UNREADABLE)], closing.end())
+        return _read_items(text, opening, label.start())
+    return [_WrittenCitation(opening, closing.end(), _Label.of(label), problem=UNREADABLE)]
 
 
-def _read_items(path: str, text: str, opening: int, start: int) -> _Bracket:
+def _read_items(text: str, opening: int, start: int) -> list[_WrittenCitation]:
     """Read the citations of a bracket whose first label starts there."""
     items: list[_WrittenCitation] = []
     at = start
     while label := _LABEL.match(text, at):
-        found, end = _read_item(path, text, at, label)
-        items += found
-        if found[-1].problem in {OPEN_ENDED, NOT_CLOSED}:
-            return _Bracket(items, end)
-        if closing := _CLOSED.match(text, end):
-            if len(items) == 1:
-                items = [_WrittenCitation(path, opening, closing.end(), items[0].label, items[0].quote, items[0].last)]
-            return _Bracket(items, closing.end())
-        separator = _SEPARATOR.match(text, end)
+        items += _read_item(text, at, label)
+        *before, last = items
+        if last.problem in {OPEN_ENDED, NOT_CLOSED}:
+            return items
+        if closing := _CLOSED.match(text, last.end):
+            return items if before else [replace(last, start=opening, end=closing.end())]
+        separator = _SEPARATOR.match(text, last.end)
         if separator is None:
-            closing_at = text.find("]", end, end + QUOTE_CHARACTERS)
-            problem, end = (NOT_CLOSED, end) if closing_at < 0 else (UNREADABLE, closing_at + 1)
-            return _Bracket([*items[:-1], _WrittenCitation(path, items[-1].start, end, items[-1].label, problem=problem)], end)
+            closing_at = text.find("]", last.end, last.end + QUOTE_CHARACTERS)
+            problem, end = (NOT_CLOSED, last.end) if closing_at < 0 else (UNREADABLE, closing_at + 1)
+            return [*before, _WrittenCitation(last.start, end, last.label, problem=problem)]
         at = separator.end()
-    return _Bracket(items, at)
+    return items
 
 
-def _read_item(path: str, text: str, start: int, first: re.Match[str]) -> tuple[list[_WrittenCitation], int]:
-    """Read a label, or a range of labels, with its quote; return it with its end."""
+def _read_item(text: str, start: int, first: re.Match[str]) -> list[_WrittenCitation]:
+    """Read a label, or a range of labels, with its quote."""
     label, end = _Label.of(first), first.end()
     last: _Label | None = None
     if label.block is not None and label.key is None and (ranged := _RANGED.match(text, end)):
         last, last_start, end = _read_last(text, label, ranged)
         if _quote_starts(text, end) is None:
-            return _ends_of_range(path, (start, first.end()), (last_start, end), label, last), end
+            return _ends_of_range((start, first.end()), (last_start, end), label, last)
     if tagged := _TAGGED.match(text, end):
         stop = text.find(_END, tagged.end())
         if stop < 0 or not (_CLOSED.match(text, stop + len(_END)) or _SEPARATOR.match(text, stop + len(_END))):
-            return [_WrittenCitation(path, start, tagged.end(), label, problem=OPEN_ENDED)], tagged.end()
+            return [_WrittenCitation(start, tagged.end(), label, problem=OPEN_ENDED)]
         end = stop + len(_END)
-        return [_WrittenCitation(path, start, end, label, text[tagged.end() : stop], last)], end
+        return [_WrittenCitation(start, end, label, text[tagged.end() : stop], last)]
     if (quoted := _quote_starts(text, end)) is not None:
         closing = _quote_ends(text, quoted)
         if closing is None:
-            return [_WrittenCitation(path, start, end, label, problem=NOT_CLOSED)], end
-        return [_WrittenCitation(path, start, closing, label, text[quoted:closing].strip(), last)], closing
-    return [_WrittenCitation(path, start, end, label)], end
+            return [_WrittenCitation(start, end, label, problem=NOT_CLOSED)]
+        return [_WrittenCitation(start, closing, label, text[quoted:closing].strip(), last)]
+    return [_WrittenCitation(start, end, label)]
 
 
 def _read_last(text: str, first: _Label, ranged: re.Match[str]) -> tuple[_Label, int, int]:
@@ -200,13 +183,11 @@ def _read_last(text: str, first: _Label, ranged: re.Match[str]) -> tuple[_Label,
     return _Label.of(label), label.start(), label.end()
 
 
-def _ends_of_range(
-    path: str, first_span: tuple[int, int], last_span: tuple[int, int], first: _Label, last: _Label
-) -> list[_WrittenCitation]:
+def _ends_of_range(first_span: tuple[int, int], last_span: tuple[int, int], first: _Label, last: _Label) -> list[_WrittenCitation]:
     """Return both ends of a range as citations of their own: where both blocks are there, so are those between."""
     backwards = last.transcript != first.transcript or last.block is None or (first.block or 0) > last.block
     problem = f"{first.name} to {last.name} is no range of blocks of one transcript" if backwards else None
-    return [_WrittenCitation(path, *first_span, first), _WrittenCitation(path, *last_span, last, problem=problem)]
+    return [_WrittenCitation(*first_span, first), _WrittenCitation(*last_span, last, problem=problem)]
 
 
 def _quote_starts(text: str, at: int) -> int | None:
@@ -229,16 +210,10 @@ def _quote_ends(text: str, start: int) -> int | None:
     return first
 
 
-def _resolve(written: _WrittenCitation, run: AgentRun, cited_blocks: Mapping[str, "CitedBlock"]) -> Citation:
+def _resolve(path: str, written: _WrittenCitation, run: AgentRun, cited_blocks: Mapping[str, "CitedBlock"]) -> Citation:
     label = written.label
-    fields: dict[str, Any] = {
-        "path": written.path,
-        "start": written.start,
-        "end": written.end,
-        "target": label.name,
-        "quote": written.quote,
-    }
     is_metadata = label.key is not None or label.run is not None
+    fields: dict[str, Any] = {"path": path, "start": written.start, "end": written.end, "target": label.name, "quote": written.quote}
     fields["kind"] = "metadata" if is_metadata else "block"
     problem = written.problem or (_metadata_problem(written, run, cited_blocks) if is_metadata else None)
     if problem is not None or is_metadata:

@@ -153,9 +153,11 @@ class Judge:
 
     def named(self, result: contract.JudgeResult, run: AgentRun) -> contract.JudgeResult:
         """Return a result of this judge with the judge's own id and version, which play no part in judging, and what was judged."""
+        return with_unsure(self.config, result.model_copy(update=self._about(run)))
+
+    def _about(self, run: AgentRun) -> dict[str, Any]:
         own = {"rubric_id": self.config.rubric_id, "rubric_version": self.config.version}
-        judged = {"judge_sha256": self.config.sha256(), "run_sha256": run.sha256()}
-        return with_unsure(self.config, result.model_copy(update=own | judged))
+        return own | {"judge_sha256": self.config.sha256(), "run_sha256": run.sha256()}
 
     def failed(self, name: str, run: AgentRun, reason: str, usage: Usage | None = None) -> contract.JudgeResult:
         """Return the `FAILURE` of a judgement that got no judge's answer, and can be run again."""
@@ -163,28 +165,23 @@ class Judge:
         return contract.JudgeResult(
             id=name,
             agent_run_id=run.id,
-            rubric_id=self.config.rubric_id,
-            rubric_version=self.config.version,
             output={},
             result_type="FAILURE",
             result_metadata={"reason": reason, "again": True},
             usage=spent,
             attempts=spent.attempts,
-            judge_sha256=self.config.sha256(),
-            run_sha256=run.sha256(),
+            **self._about(run),
         )
 
     def _failed(self, error: WorkflowFailureError, name: str, run: AgentRun) -> contract.JudgeResult:
         """Return the `FAILURE` of a judgement that ended with an error, or raise the worker's refusal."""
         cause = error.cause
-        kind = cause.type if isinstance(cause, ApplicationError) else None
-        if isinstance(cause, ApplicationError) and kind in _REFUSALS:
-            raise _REFUSALS[kind](f"the run {run.id!r}: {cause.message}") from None
-        reason = cause.message if isinstance(cause, ApplicationError) else f"the judgement ended without a result: {cause}"
-        usage = (
-            contract.usage_of_failure(cause.details) if isinstance(cause, ApplicationError) and kind == contract.UNAVAILABLE else Usage()
-        )
-        return self.failed(name, run, reason, usage)
+        if not isinstance(cause, ApplicationError):
+            return self.failed(name, run, f"the judgement ended without a result: {cause}")
+        if refusal := _REFUSALS.get(cause.type or ""):
+            raise refusal(f"the run {run.id!r}: {cause.message}") from None
+        usage = contract.usage_of_failure(cause.details) if cause.type == contract.UNAVAILABLE else None
+        return self.failed(name, run, cause.message, usage)
 
     @property
     def client(self) -> Client | None:

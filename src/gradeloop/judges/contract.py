@@ -3,8 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from string import Formatter
 from typing import Annotated, Any, Literal
 
@@ -100,26 +99,16 @@ class PromptTemplate(Strict):
     content: str = Field(min_length=1)
 
 
-@dataclass(frozen=True)
-class TemplateSlot:
-    """A named place in a template that is filled."""
-
-    name: str
-
-
-def split_template(text: str) -> list[str | TemplateSlot]:
-    """Split a template into texts and slots, `{{` and `}}` for braces; raise ValueError for an unbalanced brace or unknown slot."""
+def split_template(text: str) -> list[tuple[str, str | None]]:
+    """Split a template into texts, each with the slot behind it; raise ValueError for an unbalanced brace or unknown slot."""
     try:
         fields = list(Formatter().parse(text))
     except ValueError as error:
         raise ValueError(f"the template's braces are unbalanced ({error}); write {{{{ and }}}} for braces that are meant as such") from None
-    parts: list[str | TemplateSlot] = []
-    for literal, name, spec, conversion in fields:
-        parts += [literal] if literal else []
+    for _, name, spec, conversion in fields:
         if name is not None:
             _refuse_slot(name, spec or "", conversion)
-            parts.append(TemplateSlot(name))
-    return parts
+    return [(literal, name) for literal, name, _, _ in fields]
 
 
 def _refuse_slot(name: str, spec: str, conversion: str | None) -> None:
@@ -128,16 +117,12 @@ def _refuse_slot(name: str, spec: str, conversion: str | None) -> None:
     if not name:
         raise ValueError(f"the template has a place without a name, {{}}; write one of {', '.join(f'{{{slot}}}' for slot in known)}")
     bare = name.partition(".")[0].partition("[")[0]
-    if bare != name and bare in known:
-        excess = "an index" if "[" in name else "an attribute"
-        raise ValueError(f"the template's place {clip(name)} has {excess}; write {{{bare}}} alone")
-    if name not in known:
+    if bare not in known:
         cure = " Braces that are meant as such are doubled." if not name.isidentifier() else ""
         raise ValueError(f"the template has an unknown variable {clip(name)}.{did_you_mean(name, list(known))}{cure}")
-    if spec:
-        raise ValueError(f"the template's place {clip(name)} has a format, {clip(spec)}; write {{{name}}} alone")
-    if conversion:
-        raise ValueError(f"the template's place {clip(name)} has a conversion, '!{conversion}'; write {{{name}}} alone")
+    part = "an index" if "[" in name else "an attribute" if bare != name else ""
+    if excess := part or (spec and f"a format, {clip(spec)}") or (conversion and f"a conversion, '!{conversion}'"):
+        raise ValueError(f"the template's place {clip(name)} has {excess}; write {{{bare}}} alone")
 
 
 def refuse_templates(templates: Sequence[PromptTemplate], key: str | None) -> None:
@@ -150,27 +135,21 @@ def refuse_templates(templates: Sequence[PromptTemplate], key: str | None) -> No
     size = sum(len(template.content) for template in templates)
     if size > TEMPLATE_CHARACTERS:
         raise ValueError(f"prompt_templates have {size} characters, {TEMPLATE_CHARACTERS} at most; shorten them")
-    parts: list[str | TemplateSlot] = []
+    parts: list[tuple[str, str | None]] = []
     for at, template in enumerate(templates):
         try:
             parts += split_template(template.content)
         except ValueError as error:
             raise ValueError(f"prompt_templates[{at}]: {error}") from None
-    filled = {part.name for part in parts if isinstance(part, TemplateSlot)}
-    if missing := [name for name in _REQUIRED if name not in filled]:
+    if missing := [name for name in _REQUIRED if name not in {slot for _, slot in parts}]:
         raise ValueError(f"prompt_templates lack {', '.join(f'{{{name}}}' for name in missing)}; write where it is put in")
-    if key is not None and not any(f"<{key}>" in part for part in parts if isinstance(part, str)):
+    if key is not None and not any(f"<{key}>" in text for text, _ in parts):
         raise ValueError(f"no prompt template has the opening tag <{key}>; ask for the answer between <{key}> and </{key}>")
     roles = [template.role for template in templates if template.role != "system"]
     if roles and roles[-1] != "user":
         raise ValueError(
             "the last of prompt_templates is of role 'assistant'; current models take no answer begun for them, end with 'user'"
         )
-
-
-def fill_template(text: str, values: Mapping[str, str]) -> str:
-    """Return a template with its slots filled; braces in the values are literal."""
-    return "".join(part if isinstance(part, str) else values[part.name] for part in split_template(text))
 
 
 MAX_ROLLOUTS = 25
@@ -196,12 +175,6 @@ _DOCENT_PROVIDERS = {"azure_openai": "azure", "anthropic_bedrock": "bedrock"}
 
 _DOCENT_NOTES = ("context_window", "uses_byok")
 """Keys that Docent's own pages write beside a model, ignored here."""
-
-
-def default_templates(mode: ParsingMode, key: str) -> tuple[PromptTemplate, ...]:
-    """Return the templates of a judge without its own: one message."""
-    form = "constrained" if mode == "CONSTRAINED_DECODING" else "tagged"
-    return (PromptTemplate(role="user", content=read_prompt_text(f"judge_{form}").replace("@key@", key)),)
 
 
 Abstain = OmitEmpty[Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]] | None, READS_SHARES]]
@@ -286,13 +259,13 @@ class SchemaJudge(Strict):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "SchemaJudge":
-        key, constrained = self.response_xml_key, self.output_parsing_mode == "CONSTRAINED_DECODING"
+        key = self.response_xml_key
         if not _KEY.fullmatch(key):
             raise ValueError(f"response_xml_key is {clip(key)}; write a tag's name: a letter, then letters, digits, '_', '.', '-'")
         if key in REASONING:
             raise ValueError(f"response_xml_key is {clip(key)}, between whose tags models think; name another")
         if self.prompt_templates is not None:
-            refuse_templates(self.prompt_templates, None if constrained else key)
+            refuse_templates(self.prompt_templates, None if self.constrained else key)
         self._refuse_numbers()
         if self.require_citations and not wants_citations(self.output_schema):
             raise ValueError("require_citations is true, and no text of the output_schema has 'citations: true'; add it, or leave this out")
@@ -303,8 +276,9 @@ class SchemaJudge(Strict):
 
     @property
     def templates(self) -> tuple[PromptTemplate, ...]:
-        """The templates of the messages that are sent."""
-        return self.prompt_templates or default_templates(self.output_parsing_mode, self.response_xml_key)
+        """The templates of the messages that are sent: without its own, one message."""
+        text = read_prompt_text(f"judge_{'constrained' if self.constrained else 'tagged'}").replace("@key@", self.response_xml_key)
+        return self.prompt_templates or (PromptTemplate(role="user", content=text),)
 
     def _refuse_numbers(self) -> None:
         """Raise ValueError where panel, rollouts and quorum do not fit together."""

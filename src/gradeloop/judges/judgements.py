@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -136,24 +136,21 @@ def read_labels(path: Path, judge: JudgeConfig | None = None, *, schema: Mapping
     Raises:
         InvalidRequest: A line is not a label, or breaks the schema; the message names file and line.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the labels {str(path)!r} cannot be read: {error}") from None
-    rows = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if not rows:
-        raise InvalidRequest(f"the labels {str(path)!r} are empty; write a label a line")
+    rows = json_lines(path, read_text(path, "the labels"), "write one label a line")
     schema = schema if judge is None else label_schema(judge)
-    first = _parse_json(path, *rows[0])
-    if isinstance(first, dict) and set(first) == {"label_schema"}:
+    if (first := next(rows, None)) is None:
+        raise InvalidRequest(f"the labels {str(path)!r} are empty; write a label a line")
+    if isinstance(first[1], dict) and set(first[1]) == {"label_schema"}:
         try:
-            refuse_schema(first["label_schema"])
+            refuse_schema(first[1]["label_schema"])
         except ValueError as error:
             raise InvalidRequest(f"{path}, line 1: {str(error).replace('output_schema', 'label_schema')}") from None
-        schema, rows = _optional(first["label_schema"]), rows[1:]
+        schema = _optional(first[1]["label_schema"])
+    else:
+        rows = chain([first], rows)
     labels: dict[tuple[str, str, str | None], Label] = {}
-    for number, line in rows:
-        label = _parse_label(path, number, line, schema)
+    for number, row in rows:
+        label = _parse_label(path, number, row, schema)
         output = label.output if schema is CASE_LABELS else None
         if labels.setdefault((label.agent_run_id, label.created_by, output), label) is not label:
             problem = f"a second label for {label.agent_run_id!r} by {label.created_by!r}"
@@ -161,16 +158,27 @@ def read_labels(path: Path, judge: JudgeConfig | None = None, *, schema: Mapping
     return LabelSet(label_schema=dict(schema), labels=tuple(labels.values()))
 
 
-def _parse_json(path: Path, number: int, line: str) -> Any:  # noqa: ANN401 - JSON of any shape
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a file; raise InvalidRequest where it cannot be read."""
     try:
-        return strict_json(line.strip())
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{path}, line {number}: no JSON: {error}; write one label a line") from None
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{what} {str(path)!r} cannot be read: {error}") from None
 
 
-def _parse_label(path: Path, number: int, line: str, schema: Mapping[str, Any]) -> Label:
+def json_lines(path: Path, text: str, cure: str) -> Iterator[tuple[int, Any]]:
+    """Yield the values of JSON lines with their numbers, from 1; raise InvalidRequest at one that is not JSON."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield number, strict_json(line.strip())
+            except (ValueError, RecursionError) as error:
+                raise InvalidRequest(f"{path}, line {number}: no JSON: {error}; {cure}") from None
+
+
+def _parse_label(path: Path, number: int, row: object, schema: Mapping[str, Any]) -> Label:
     with explained(f"{path}, line {number}: "):
-        label = Label.model_validate(_parse_json(path, number, line))
+        label = Label.model_validate(row)
     closed = schema.get("additionalProperties") is not True
     unknown = next((name for name in label.label_value if closed and name not in schema["properties"]), None)
     if unknown is not None:
@@ -215,25 +223,20 @@ def compared_keys(
     Raises:
         InvalidRequest: A name is that of no key, or a value is none of its key's.
     """
-    keys = [key for path, inner in values_in(schema) if (key := _compared_key(path, inner, ordered, positive or {})) is not None]
+    keys = list[ComparedKey]()
+    for path, inner in values_in(schema):
+        kind, name, is_number = inner["type"], ".".join(path), inner["type"] in {"integer", "number"}
+        if "enum" in inner or kind == "boolean":
+            values = tuple(inner.get("enum", (True, False)))
+            shown, passing = tuple(sorted(values)) if is_number else values, _positive(name, values, positive or {})
+            keys.append(ComparedKey(path, "ordered" if is_number or name in ordered else "category", shown, passing))
+        elif is_number or kind == "array":
+            keys.append(ComparedKey(path, "number" if is_number else "set"))
     names = [key.name for key in keys]
     for name in (*ordered, *(positive or {})):
         if name not in names:
             raise InvalidRequest(f"{clip(name)} is not a key of the labels that can be compared.{did_you_mean(name, names)}")
     return keys
-
-
-def _compared_key(
-    path: tuple[str, ...], schema: Mapping[str, Any], ordered: Collection[str], positive: Mapping[str, JsonValue]
-) -> ComparedKey | None:
-    kind, name = schema["type"], ".".join(path)
-    if kind == "array":
-        return ComparedKey(path, "set")
-    if "enum" in schema or kind == "boolean":
-        values, is_number = tuple(schema.get("enum", (True, False))), kind in {"integer", "number"}
-        shown = tuple(sorted(values)) if is_number else values
-        return ComparedKey(path, "ordered" if is_number or name in ordered else "category", shown, _positive(name, values, positive))
-    return ComparedKey(path, "number") if kind in {"integer", "number"} else None
 
 
 def _positive(name: str, values: tuple[JsonValue, ...], positive: Mapping[str, JsonValue]) -> JsonValue:
@@ -278,16 +281,8 @@ def select_judgements(judge: JudgeConfig, results: Sequence[JudgeResult], runs: 
     if runs is None:
         newest = {run: tuple(one for one in found if one.run_sha256 == found[0].run_sha256) for run, found in grouped.items()}
         return Judgements(newest)  # the results of the content that was judged last
-    kept: dict[str, tuple[JudgeResult, ...]] = {}
-    stale: list[str] = []
-    for run in runs:
-        found = grouped.get(run.id, [])
-        mine = _of_content(judge, run, found)
-        if mine:
-            kept[run.id] = mine
-        elif found:
-            stale.append(run.id)
-    return Judgements(kept, tuple(stale))
+    of_runs = {run.id: _of_content(judge, run, grouped[run.id]) for run in runs if run.id in grouped}
+    return Judgements({run: mine for run, mine in of_runs.items() if mine}, tuple(run for run, mine in of_runs.items() if not mine))
 
 
 REPEATS = 1000
@@ -309,11 +304,7 @@ def read_results(path: Path) -> list[JudgeResult]:
     Raises:
         InvalidRequest: The file cannot be read, or holds none; the message names file and line.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the results {str(path)!r} cannot be read: {error}") from None
-    results, cure = [], ""
+    text, results, cure = read_text(path, "the results"), list[JudgeResult](), ""
     if is_document(text):
         for number, row in enumerate(_rows_of_document(path, text), 1):
             with explained(f"{path}, judgement {number}: "):
@@ -390,29 +381,19 @@ class Stability(Strict):
 
 def measure_stability(judge: JudgeConfig, judgements: Judgements, keys: Sequence[ComparedKey]) -> tuple[Stability, ...]:
     """Return how often repeated judgements differ, for each key; empty where no run was judged twice."""
-    return tuple(found for key in keys if (found := _stability(judge, judgements, key)) is not None)
-
-
-def _stability(judge: JudgeConfig, judgements: Judgements, key: ComparedKey) -> Stability | None:
-    rows: list[FlipRate] = []
-    total = 0
-    for run, results in judgements.by_run.items():
-        values = [value_at(comparable(judge, result.output), key.path) for result in results if not result.failed]
-        given = [value for value in values if value is not None]
-        rate = flip_rate([comparable_value(key.kind, value) for value in given])
-        if rate is not None:
-            rows.append(FlipRate(agent_run_id=run, rate=rate, values=tuple(given)))
-            total += len(given)
-    if not rows:
-        return None
-    worst = sorted((row for row in rows if row.rate), key=lambda row: -row.rate)[:FLIPPING]
-    return Stability(
-        key=key.name,
-        runs=len(rows),
-        judgements=total,
-        flip_rate=Estimate.share(sum(row.rate for row in rows), len(rows)),
-        flipping=tuple(worst),
-    )
+    found = []
+    for key in keys:
+        rows = list[FlipRate]()
+        for run, results in judgements.by_run.items():
+            values = (value_at(comparable(judge, result.output), key.path) for result in results if not result.failed)
+            given = tuple(value for value in values if value is not None)
+            if (rate := flip_rate([comparable_value(key.kind, value) for value in given])) is not None:
+                rows.append(FlipRate(agent_run_id=run, rate=rate, values=given))
+        if rows:
+            share, total = Estimate.share(sum(row.rate for row in rows), len(rows)), sum(len(row.values) for row in rows)
+            worst = tuple(sorted((row for row in rows if row.rate), key=lambda row: -row.rate)[:FLIPPING])
+            found.append(Stability(key=key.name, runs=len(rows), judgements=total, flip_rate=share, flipping=worst))
+    return tuple(found)
 
 
 SHOWN = 3

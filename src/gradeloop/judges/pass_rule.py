@@ -10,14 +10,14 @@ from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.verdicts import contradicted, contradiction
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, PassGate
-from gradeloop.judges.schema import keys_of, value_at, values_in
+from gradeloop.judges.schema import Path, keys_of, value_at
 from gradeloop.stats.votes import is_below
 from gradeloop.text import canonical_json, clip, did_you_mean, objects_in
 
 _GOOD = {"true", "pass", "passes", "passed", "match", "yes", "correct", "satisfied", "met"}
 """The values that mean that an answer is good: a rule may as well pass the absence of something, of which a reason speaks otherwise."""
 
-Rule = Sequence[tuple[tuple[str, ...], JsonValue]]
+Rule = Sequence[tuple[Path, JsonValue]]
 """The values that pass, by the paths of their keys."""
 
 
@@ -32,9 +32,7 @@ class JudgementCounts(NamedTuple):
 
 def said_rows(result: JudgeResult) -> list[CriterionRow]:
     """Return the rows of a judgement by criteria; none of one by a schema."""
-    given = result.output.get("criteria")
-    found: list[dict[str, Any]] = [row for row in given if isinstance(row, dict)] if isinstance(given, list) else []
-    return [CriterionRow.model_construct(**row) for row in found if {"id", "passed"} <= row.keys()]
+    return [CriterionRow.model_construct(**row) for row in objects_in(result.output.get("criteria")) if {"id", "passed"} <= row.keys()]
 
 
 class PassRule:
@@ -49,9 +47,9 @@ class PassRule:
 
     def __init__(self, judge: JudgeConfig, wanted: Sequence[str], schema: Mapping[str, Any] | None = None) -> None:
         self.judge = judge
-        self._rubric = judge.rubric if isinstance(judge, CriteriaJudge) else None
         schema = judge.output_schema if schema is None else schema
-        self.wanted = [_parse(schema, text) for text in wanted] or _own_values(judge, schema)
+        own = {"result": "satisfied"} if isinstance(judge, CriteriaJudge) else judge.pass_if or {}
+        self.wanted = [_parse(schema, text) for text in wanted] or rule_of(schema, own)
 
     @property
     def values(self) -> dict[str, JsonValue]:
@@ -74,9 +72,9 @@ class PassRule:
 
     def contradictions(self, result: JudgeResult) -> tuple[str, ...]:
         """Return where a result's reason contradicts its verdict, in words: of rows by their ids, else of all that it says in texts."""
-        if self._rubric is not None:
+        if isinstance(self.judge, CriteriaJudge):
             rows = said_rows(result)
-            return tuple(f"{row.id}: {note}" for row in rows if (note := contradiction(row, self._rubric)))
+            return tuple(f"{row.id}: {note}" for row in rows if (note := contradiction(row, self.judge.rubric)))
         passed, wanted = self.passed(result), [str(value).lower() for value in self.values.values()]
         texts = [text for text in result.output.values() if isinstance(text, str)] if len(wanted) == 1 and wanted[0] in _GOOD else []
         said = "" if passed is None else contradicted("\n".join(texts), passed=passed)
@@ -134,8 +132,7 @@ def _path_in(output: JsonValue, name: str) -> tuple[str, ...]:
     inner = output if isinstance(output, dict) else {}
     if name in inner:
         return (name,)
-    within = (key for key in inner if name.startswith(f"{key}."))
-    key = next(within, None)
+    key = next((key for key in inner if name.startswith(f"{key}.")), None)
     return (name,) if key is None else (key, *_path_in(inner[key], name.removeprefix(f"{key}.")))
 
 
@@ -160,11 +157,7 @@ def gate_of_outputs(outputs: Sequence[dict[str, JsonValue]], wanted: Sequence[st
     return PassGate(pass_if=found, pass_rate=pass_rate)
 
 
-def _own_values(judge: JudgeConfig, schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], JsonValue]]:
-    return rule_of(schema, {"result": "satisfied"} if isinstance(judge, CriteriaJudge) else judge.pass_if or {})
-
-
-def rule_of(schema: Mapping[str, Any], values: Mapping[str, JsonValue]) -> list[tuple[tuple[str, ...], JsonValue]]:
+def rule_of(schema: Mapping[str, Any], values: Mapping[str, JsonValue]) -> Rule:
     """Return the rule of the values that pass, by the names of a schema's keys; `PassRule.values` names them."""
     paths = {key.name: key.path for key in keys_of(schema)}
     return [(paths[name], value) for name, value in values.items() if name in paths]
@@ -176,21 +169,21 @@ def _passes(result: JudgeResult, wanted: Rule) -> bool | None:
     return all(canonical_json(value_at(result.output, path)) == canonical_json(value) for path, value in wanted)
 
 
-def _parse(schema: Mapping[str, Any], text: str) -> tuple[tuple[str, ...], JsonValue]:
+def _parse(schema: Mapping[str, Any], text: str) -> tuple[Path, JsonValue]:
     """Parse KEY=VALUE, the value as the type that the schema gives its key."""
     name, found, value = (part.strip() for part in text.partition("="))
-    keys = {key.name: key.path for key in keys_of(schema)}
+    keys = {key.name: key for key in keys_of(schema)}
     if not found or name not in keys:
         hint = did_you_mean(name, list(keys)) if keys else ""
         raise InvalidRequest(f"--pass {clip(text)} names no key of the judge's output; write KEY=VALUE.{hint}")
-    schema = dict(values_in(schema))[keys[name]]
-    wanted = value if schema["type"] == "string" else _value_in(value)
-    if "enum" in schema and wanted not in schema["enum"]:
-        known = [str(value) for value in schema["enum"]]
+    key = keys[name]
+    wanted = value if key.type == "string" else _value_in(value)
+    if key.choices and wanted not in key.choices:
+        known = list(map(str, key.choices))
         raise InvalidRequest(f"--pass {clip(text)}: the judge's schema does not allow that value.{did_you_mean(value, known)}")
     if wanted is None:
-        raise InvalidRequest(f"--pass {clip(text)}: {clip(value)} is not of type {schema['type']}; write KEY=VALUE with such a value")
-    return keys[name], wanted
+        raise InvalidRequest(f"--pass {clip(text)}: {clip(value)} is not of type {key.type}; write KEY=VALUE with such a value")
+    return key.path, wanted
 
 
 def _value_in(text: str) -> JsonValue:
@@ -217,12 +210,8 @@ def with_unsure(judge: JudgeConfig, result: JudgeResult) -> JudgeResult:
 def share_of_votes(judge: JudgeConfig, result: JudgeResult, key: str) -> float | None:
     """Return the share of a judgement's votes on a key that agree with its verdict, 0 to 1; None without votes."""
     if isinstance(judge, CriteriaJudge):
-        row = next((row for row in objects_in(result.output.get("criteria")) if f"{CRITERIA}{row.get('id')}" == key), None)
-        votes = [vote.get("passed") for vote in objects_in(row.get("votes"))] if row is not None else []
-        said = [vote for vote in votes if vote is not None]
-        return sum(vote == row.get("passed") for vote in said) / len(said) if row is not None and said else None
-    keys = result.result_metadata.get("keys")
-    found = keys.get(key) if isinstance(keys, dict) else None
-    if not isinstance(found, dict):
-        return None
-    return next((float(str(one["share"])) for one in objects_in(found.get("distribution")) if one.get("value") == found.get("value")), None)
+        row = next((row for row in objects_in(result.output.get("criteria")) if f"{CRITERIA}{row.get('id')}" == key), {})
+        said = [vote["passed"] for vote in objects_in(row.get("votes")) if vote.get("passed") is not None]
+        return sum(vote == row.get("passed") for vote in said) / len(said) if said else None
+    verdict, shares = (value_at(result.result_metadata, ("keys", key, name)) for name in ("value", "distribution"))
+    return next((float(one["share"]) for one in objects_in(shares) if one.get("value") == verdict), None)

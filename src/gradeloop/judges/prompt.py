@@ -10,7 +10,7 @@ from gradeloop.contract.messages import Message
 from gradeloop.contract.transcript import AgentRun, MessagePlace, RunMessage, ToolCallPart
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, cut_to, elide, exceeds, read_prompt_text, record_line
-from gradeloop.judges.contract import SchemaJudge, fill_template
+from gradeloop.judges.contract import SchemaJudge
 from gradeloop.judges.schema import wants_citations
 
 
@@ -119,22 +119,12 @@ def _records(run: AgentRun, budget: int, *, metadata: bool) -> Iterator[dict[str
                 resume = first_left_out[number] + 1
                 yield {"left_out": f"{resume - number} records, beginning in {block.label}"}
             if number >= resume:
-                was_shown = True
-                yield _shown(block, record, cut.cap)
+                was_shown, name = True, {"name": block.name} if block.name else {}
+                text = elide(block.text[record.text_start : record.end], cut.cap)
+                yield {"block": block.label, "role": block.role, **name, **record.fields, "text": text}
             number += 1
         if metadata and block.metadata and was_shown:
             yield {"metadata": f"{block.label}M", "value": block.metadata}
-
-
-def _shown(block: Block, record: BlockRecord, cap: int) -> dict[str, object]:
-    name = {"name": block.name} if block.name else {}
-    return {
-        "block": block.label,
-        "role": block.role,
-        **name,
-        **record.fields,
-        "text": elide(block.text[record.text_start : record.end], cap),
-    }
 
 
 REFLECTED_CHARACTERS = 60_000
@@ -171,7 +161,7 @@ def build_judge_prompt(judge: SchemaJudge, run: AgentRun, nonce: str, *, budget:
         "output_schema": json.dumps(judge.output_schema, indent=2, ensure_ascii=False),
         "output_format_instructions": _TEXTS[f"form_{judge.output_format}"],
     }
-    filled = [(template.role, fill_template(template.content, values)) for template in judge.templates]
+    filled = [(template.role, template.content.format_map(values)) for template in judge.templates]
     if wants_citations(judge.output_schema):
         role, text = filled[-1]
         metadata_rule = f"{_TEXTS['citations_metadata']}\n- " if judge.show_metadata else ""

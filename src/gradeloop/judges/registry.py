@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, RowMapping, Select, select
 from sqlalchemy.exc import IntegrityError
 
 from gradeloop.contract.base import Strict
@@ -86,8 +86,7 @@ class JudgeRegistry:
     async def collections(self) -> list[str]:
         """Return the names of the collections, sorted."""
         rubrics = table("rubrics")
-        query = select(rubrics.c.collection).distinct().order_by(rubrics.c.collection)
-        return await self._store.read(lambda connection: list(connection.execute(query).scalars()))
+        return [row["collection"] for row in await self._rows(select(rubrics.c.collection).distinct().order_by(rubrics.c.collection))]
 
     async def list_rubrics(self, collection: str) -> list[RegisteredRubric]:
         """Return the rubrics of a collection, each with its newest version, by id."""
@@ -98,7 +97,6 @@ class JudgeRegistry:
             .where(versions.c.collection == collection, versions.c.version == rubrics.c.latest)
             .order_by(versions.c.rubric_id)
         )
-        rows = await self._store.read(lambda connection: list(connection.execute(newest).mappings()))
         return [
             RegisteredRubric(
                 rubric_id=row["rubric_id"],
@@ -107,7 +105,7 @@ class JudgeRegistry:
                 kind="schema" if "rubric_text" in json.loads(row["judge"]) else "criteria",
                 changed=row["created"],
             )
-            for row in rows
+            for row in await self._rows(newest)
         ]
 
     async def newest_versions(self, rubric_ids: Collection[str]) -> dict[str, list[tuple[str, int]]]:
@@ -115,7 +113,7 @@ class JudgeRegistry:
         rubrics = table("rubrics")
         query = select(rubrics).where(rubrics.c.rubric_id.in_(sorted(rubric_ids))).order_by(rubrics.c.collection)
         found: dict[str, list[tuple[str, int]]] = {}
-        for row in await self._store.read(lambda connection: list(connection.execute(query).mappings())):
+        for row in await self._rows(query):
             found.setdefault(row["rubric_id"], []).append((row["collection"], row["latest"]))
         return found
 
@@ -123,8 +121,7 @@ class JudgeRegistry:
         """Return the places, `COLLECTION/RUBRIC@VERSION`, of the rubrics with this sha256, sorted."""
         rows = table("rubric_versions")
         query = select(rows.c.collection, rows.c.rubric_id, rows.c.version).where(rows.c.sha256 == judge_sha256)
-        found = await self._store.read(lambda connection: list(connection.execute(query).mappings()))
-        return sorted(f"{row['collection']}/{row['rubric_id']}@{row['version']}" for row in found)
+        return sorted(f"{row['collection']}/{row['rubric_id']}@{row['version']}" for row in await self._rows(query))
 
     async def save(self, judge: JudgeConfig, results: list[tuple[JudgeResult, int]]) -> None:
         """Store judgements, each with its repeat; one that is stored already is replaced."""
@@ -143,14 +140,16 @@ class JudgeRegistry:
         rows = table("judgements")
         order = rows.c.created.desc() if newest_first else rows.c.agent_run_id
         query = select(rows.c.result).where(rows.c.judge_sha256 == judge.sha256()).order_by(order, rows.c.repeat)
-        results = await self._store.read(lambda connection: list(connection.execute(query).scalars()))
-        return [JudgeResult.model_validate_json(result) for result in results]
+        return [JudgeResult.model_validate_json(row["result"]) for row in await self._rows(query)]
+
+    async def _rows(self, query: Select[Any]) -> list[RowMapping]:
+        return await self._store.read(lambda connection: list(connection.execute(query).mappings()))
 
     async def _version_rows(self, collection: str, rubric_id: str) -> list[RowMapping]:
         """Return the rows of a rubric's versions, oldest first."""
         rows = table("rubric_versions")
-        query = select(rows).where(rows.c.collection == collection, rows.c.rubric_id == rubric_id).order_by(rows.c.version)
-        return await self._store.read(lambda connection: list(connection.execute(query).mappings()))
+        here = (rows.c.collection == collection) & (rows.c.rubric_id == rubric_id)
+        return await self._rows(select(rows).where(here).order_by(rows.c.version))
 
     async def _require_versions(self, collection: str, rubric_id: str) -> list[RowMapping]:
         """Return at least one row, or raise InvalidRequest."""

@@ -220,14 +220,10 @@ def _empty_range(schema: Schema) -> tuple[float, float] | None:
         return None
     low, low_excluded = max(lows)
     high, high_excluded = min(highs, key=lambda bound: (bound[0], not bound[1]))
-    if low == high:
-        empty = low_excluded or high_excluded
-    elif low > high or schema["type"] != "integer":
-        empty = low > high
-    else:
+    empty = low > high or (low == high and (low_excluded or high_excluded))
+    if schema["type"] == "integer" and low < high:
         first = math.floor(low) + 1 if low_excluded else math.ceil(low)
-        last = math.ceil(high) - 1 if high_excluded else math.floor(high)
-        empty = first > last
+        empty = first > (math.ceil(high) - 1 if high_excluded else math.floor(high))
     return (low, high) if empty else None
 
 
@@ -281,8 +277,13 @@ class OutputKey:
     """A value of the output by which rollouts are compared."""
 
     path: Path
-    how: Literal["vote", "median"]
-    integer: bool = False
+    type: str
+    choices: tuple[JsonValue, ...] = ()
+
+    @property
+    def how(self) -> Literal["vote", "median"]:
+        """How rollouts are aggregated: choices are voted on, other numbers have a median."""
+        return "vote" if self.choices or self.type == "boolean" else "median"
 
     @property
     def name(self) -> str:
@@ -297,14 +298,9 @@ def values_in(schema: Schema, at: Path = ()) -> Iterator[tuple[Path, Schema]]:
 
 
 def keys_of(schema: Schema) -> list[OutputKey]:
-    """Return the keys of a schema in order: enums and booleans are voted on, other numbers have a median; texts and arrays neither."""
-    keys: list[OutputKey] = []
-    for path, inner in values_in(schema):
-        if "enum" in inner or inner["type"] == "boolean":
-            keys.append(OutputKey(path, "vote"))
-        elif inner["type"] in {"integer", "number"}:
-            keys.append(OutputKey(path, "median", integer=inner["type"] == "integer"))
-    return keys
+    """Return the keys of a schema in order: enums, booleans and numbers, but neither texts nor arrays."""
+    values = ((path, inner["type"], tuple(inner.get("enum", ()))) for path, inner in values_in(schema))
+    return [OutputKey(path, kind, choices) for path, kind, choices in values if choices or kind in {"boolean", "integer", "number"}]
 
 
 def refuse_values(schema: Schema, values: Mapping[str, JsonValue], field: str) -> None:
@@ -314,10 +310,9 @@ def refuse_values(schema: Schema, values: Mapping[str, JsonValue], field: str) -
         if name not in keys:
             hint = did_you_mean(name, list(keys)) if keys else " The schema has no enum, boolean or number to pass by."
             raise ValueError(f"{field}: {clip(name)} is not a key of the output_schema whose value the judge chooses.{hint}")
-        inner = dict(values_in(schema))[keys[name].path]
-        allowed = [canonical_json(one) for one in inner.get("enum", [value])]
-        if not _is_a(inner["type"], value) or canonical_json(value) not in allowed:
-            known = f" Known: {', '.join(map(str, inner['enum']))}." if "enum" in inner else f" Write a value of type {inner['type']}."
+        kind, choices = keys[name].type, keys[name].choices
+        if not _is_a(kind, value) or canonical_json(value) not in map(canonical_json, choices or [value]):
+            known = f" Known: {', '.join(map(str, choices))}." if choices else f" Write a value of type {kind}."
             raise ValueError(f"{field}.{name}: the output_schema does not allow {clip(str(value))}.{known}")
 
 
@@ -376,9 +371,8 @@ def for_provider(schema: Schema) -> dict[str, Any]:
     """Return the schema in the dialect that all providers take: every property required, an optional one may be null, no bounds."""
     described = [schema["description"].rstrip(".")] if "description" in schema else []
     bounds = ", ".join(text.format(schema[keyword]) for keyword, text in _BOUNDS_IN_WORDS if keyword in schema)
-    description = ". ".join([*described, *([bounds] if bounds else [])])
     kept: dict[str, Any] = {keyword: schema[keyword] for keyword in ("type", "enum") if keyword in schema}
-    if description:
+    if description := ". ".join([*described, *([bounds] if bounds else [])]):
         kept["description"] = description
     if schema["type"] == "array":
         kept["items"] = for_provider(schema["items"])

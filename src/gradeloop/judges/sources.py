@@ -173,11 +173,12 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool, own_key
             judge = _with_grader_model(judge, ModelSpec.model_validate(model))
     if os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has keys of its own
         return judge, None
-    named = judge.judge_model if not isinstance(judge, CriteriaJudge) else judge.grader.model if judge.grader else None
-    needs_model = not isinstance(judge, CriteriaJudge) or any(None in criterion.judges for criterion in judge.rubric.judged)
-    is_remote = isinstance(judge, CriteriaJudge) and judge.grader is not None and judge.grader.remote is not None
-    panel = judge.panel or () if not isinstance(judge, CriteriaJudge) else ()
-    if named is None and needs_model and not is_remote and not panel:
+    if isinstance(judge, CriteriaJudge):
+        grader, asks = judge.grader or Grader(), any(None in criterion.judges for criterion in judge.rubric.judged)
+        lacks_model = asks and grader.model is None and grader.remote is None
+    else:
+        lacks_model = judge.models == (None,)
+    if lacks_model:
         chosen = require_default_model(os.environ, "grader")
         return _with_grader_model(judge, chosen.spec), f"judge: {chosen.spec.id}, because {chosen.variable} is set"
     if own_keys:
