@@ -1,7 +1,9 @@
 """The agreement of a judge with people's labels."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations
 from typing import Literal
 
@@ -140,36 +142,27 @@ def measure_agreement(
     if not any(label.agent_run_id in judgements.by_run for label in labels.labels):
         stale = f"; {len(judgements.stale)} were judged when they had another content" if judgements.stale else ""
         raise InvalidRequest(f"none of the labelled runs has a judgement{stale}; judge them first, or check the ids (agent_run_id)")
-    keys, disagreements = [], []
+    keys = list[_LabelledKey]()
     positive = PassRule(judge, passes, labels.label_schema).values
     compared = compared_keys(labels.label_schema, ordered, positive)
     for key in compared:
-        rows = [label for label in labels.labels if value_at(label.label_value, key.path) is not None]
-        if rows:
+        if rows := [label for label in labels.labels if value_at(label.label_value, key.path) is not None]:
             if key.positive is None and not positive:
                 refuse_two_values(key.name, key.values)
-            keys.append(_measure_key(judge, key, rows, judgements, risk))
-            disagreements += _disagreements(judge, key, rows, judgements)
+            keys.append(_LabelledKey(judge, key, rows, judgements))
     if not keys:
         raise InvalidRequest("the labels and the judge's outputs have no key in common that can be compared")
-    said = {(label.agent_run_id, key.path): value_at(label.label_value, key.path) for label in labels.labels for key in compared}
-    others = {
-        label.agent_run_id
-        for label in labels.labels
-        for key in compared
-        if value_at(label.label_value, key.path) not in (None, said[label.agent_run_id, key.path])
-    }
     missing = tuple(dict.fromkeys(row.agent_run_id for row in labels.labels if judgements.verdict(row.agent_run_id) is None))
     return Agreement(
         labels=len(labels.labels),
         judged=sum(label.agent_run_id not in missing for label in labels.labels),
         missing=missing,
         stale=tuple(run for run in judgements.stale if run in missing),
-        contradictory=tuple(sorted(others)),
+        contradictory=tuple(sorted(set().union(*(key.contradictory() for key in keys)))),
         risk=risk,
-        keys=tuple(keys),
+        keys=tuple(key.measure(risk) for key in keys),
         stability=measure_stability(judge, judgements, compared),
-        disagreements=tuple(disagreements),
+        disagreements=tuple(one for key in keys for one in key.disagreements()),
     )
 
 
@@ -203,40 +196,136 @@ def measure_ratings(reader: BatchReader, batch_id: str, risk: float | None = Non
     return measure_agreement(judge, people, Judgements(judged), passes=("status=passed",), risk=risk)
 
 
-def judged_value(judge: JudgeConfig, key: ComparedKey, result: JudgeResult | None) -> JsonValue:
-    """Return what a judgement says for a key; None without an answer."""
-    return None if result is None else value_at(comparable(judge, result.output), key.path)
+@dataclass(frozen=True)
+class _LabelledKey:
+    """A key of labels, with what judge and people say for it."""
 
+    judge: JudgeConfig
+    key: ComparedKey
+    rows: Sequence[Label]
+    """The labels that have the key."""
+    judgements: Judgements
 
-def _measure_key(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], judgements: Judgements, risk: float | None) -> KeyAgreement:
-    by_run: dict[str, list[Label]] = {}
-    for label in labels:
-        by_run.setdefault(label.agent_run_id, []).append(label)
-    judged = {run: judged_value(judge, key, judgements.verdict(run)) for run in by_run}
-    said = {run: [value_at(label.label_value, key.path) for label in rows] for run, rows in by_run.items()}
-    clusters = {run: next((label.cluster for label in rows if label.cluster), "") for run, rows in by_run.items()}
-    runs = Kinds(key.rated(judged[run], values, clusters[run]) for run, values in said.items())
-    confusion: dict[str, dict[str, int]] = {}
-    for label in labels if key.kind in {"category", "ordered"} else ():
-        if (value := judged[label.agent_run_id]) is not None:
-            row = confusion.setdefault(canonical_json(value_at(label.label_value, key.path)), {})
-            row[canonical_json(value)] = row.get(canonical_json(value), 0) + 1
-    return KeyAgreement(
-        key=key.name,
-        kind=key.kind,
-        labels=len(labels),
-        runs=len(by_run),
-        answered=sum(value is not None for value in judged.values()),
-        clusters=len(runs.parts),
-        positive=key.positive,
-        figures=measure(key, runs),
-        rates=_rates_by_value(key, runs),
-        confusion=confusion,
-        ceiling=human_ceiling(runs.rated, len({label.created_by for label in labels})) if key.kind != "set" else None,
-        pass_rate=_pass_rate(judge, key, by_run, judgements),
-        panel=measure_panel(judge, key, judgements, {run: values[0] for run, values in said.items()}),
-        band=None if risk is None else measure_band(judge, key, judgements, said, risk),
-    )
+    @cached_property
+    def by_run(self) -> Mapping[str, Sequence[Label]]:
+        """The labels by their runs."""
+        found: dict[str, list[Label]] = {}
+        for label in self.rows:
+            found.setdefault(label.agent_run_id, []).append(label)
+        return found
+
+    def said(self, label: Label) -> JsonValue:
+        """Return what a label says."""
+        return value_at(label.label_value, self.key.path)
+
+    def judged(self, result: JudgeResult | None) -> JsonValue:
+        """Return what a judgement says; None without an answer."""
+        return None if result is None else value_at(comparable(self.judge, result.output), self.key.path)
+
+    def rated(self, run: str) -> Rated:
+        """Return what judge and people say of a run, as it is compared."""
+        labels = self.by_run.get(run, ())
+        cluster = next((label.cluster for label in labels if label.cluster), "")
+        return self.key.rated(self.judged(self.judgements.verdict(run)), map(self.said, labels), cluster)
+
+    def contradictory(self) -> set[str]:
+        """Return the runs about which people say different things."""
+        return {run for run, labels in self.by_run.items() if any(self.said(label) != self.said(labels[0]) for label in labels)}
+
+    def measure(self, risk: float | None) -> KeyAgreement:
+        """Return the agreement on the key, with a band of trusted verdicts where there is a risk."""
+        key, runs = self.key, Kinds(map(self.rated, self.by_run))
+        return KeyAgreement(
+            key=key.name,
+            kind=key.kind,
+            labels=len(self.rows),
+            runs=len(self.by_run),
+            answered=sum(row.judged is not None for row in runs.rated),
+            clusters=len(runs.parts),
+            positive=key.positive,
+            figures=measure(key, runs),
+            rates=_rates_by_value(key, runs),
+            confusion=self._confusion() if key.kind in {"category", "ordered"} else {},
+            ceiling=human_ceiling(runs.rated, len({label.created_by for label in self.rows})) if key.kind != "set" else None,
+            pass_rate=None if key.positive is None else self._pass_rate(canonical_json(key.positive)),
+            panel=self._panel(),
+            band=None if risk is None else self._band(risk),
+        )
+
+    def _confusion(self) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for label in self.rows:
+            if (value := self.judged(self.judgements.verdict(label.agent_run_id))) is not None:
+                row, judged = found.setdefault(canonical_json(self.said(label)), {}), canonical_json(value)
+                row[judged] = row.get(judged, 0) + 1
+        return found
+
+    def _pass_rate(self, positive: str) -> MeasuredPassRate | None:
+        """Return the pass rate of the judged runs, corrected for the judge's error on the labelled ones."""
+        rows = [
+            Rated(None if judged is None else judged == positive, tuple(label == positive for label in labels), cluster)
+            for judged, labels, cluster in map(self.rated, self.judgements.by_run)
+        ]
+        found = hold_verdicts(rows, None)
+        if not found.runs:
+            return None
+        raw = Estimate.share(found.passed, found.runs)
+        return MeasuredPassRate(passed=found.passed, runs=found.runs, raw=raw, corrected=found.corrected, error=found.error)
+
+    def _panel(self) -> EffectiveVotes | None:
+        """Return what the votes within one judgement are worth: rollouts of a schema, graders of a criterion.
+
+        Votes count as right or wrong by the labels: it is errors in common that make them worth less.
+        """
+        rows: list[list[float]] = []
+        for run in self.judgements.by_run:
+            votes, labels = self._votes(run), self.by_run.get(run)
+            if labels and len(votes) > 1 and None not in votes:
+                rows.append([float(self._differ(vote, self.said(labels[0]))) for vote in votes])
+        size = max(map(len, rows), default=0)
+        return effective_votes([row for row in rows if len(row) == size])
+
+    def _votes(self, run: str) -> list[JsonValue]:
+        """Return the votes behind the judgement of a run."""
+        if (result := self.judgements.verdict(run)) is None:
+            return []
+        if isinstance(self.judge, CriteriaJudge):
+            named = [row for row in objects_in(result.output.get("criteria")) if row.get("id") == self.key.path[-1]]
+            return [vote.get("passed") for vote in objects_in(named[0].get("votes"))] if named and self.key.path[0] == "criteria" else []
+        return [value_at(rollout.get("output"), self.key.path) for rollout in objects_in(result.result_metadata.get("rollouts"))]
+
+    def _differ(self, one: JsonValue, other: JsonValue) -> bool:
+        return comparable_value(self.key.kind, one) != comparable_value(self.key.kind, other)
+
+    def _band(self, risk: float) -> Band | None:
+        """Return the share of votes from which on the judge may decide without a person, with an error below a risk.
+
+        Votes are those within one judgement, else the repeated judgements of a run. Of several labels most decide, and people who are
+        split say nothing.
+        """
+        verdicts: list[tuple[float, bool]] = []
+        for run in self.by_run:
+            judged, labels, _ = self.rated(run)
+            ((label, count), *others) = Counter(labels).most_common(2)
+            if judged is None or (others and others[0][1] == count):
+                continue
+            votes = [vote for vote in self._votes(run) if vote is not None]
+            if len(votes) < 2:  # noqa: PLR2004 - one vote is not a share
+                repeats = [self.judged(row) for row in self.judgements.by_run[run] if not row.failed]
+                votes = [vote for vote in repeats if vote is not None]
+            same = sum(comparable_value(self.key.kind, vote) == judged for vote in votes)
+            verdicts.append((same / len(votes), judged == label))
+        return choose_band(verdicts, risk) if verdicts else None
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield the labels that the judge contradicts."""
+        for label in self.rows:
+            result = self.judgements.verdict(label.agent_run_id)
+            judged, said = self.judged(result), self.said(label)
+            if result is not None and judged is not None and self._differ(judged, said):
+                about = {"agent_run_id": label.agent_run_id, "by": label.created_by, "label_reason": label.reason}
+                reason = judge_reason(self.judge, self.key.path, result.output)
+                yield Disagreement(key=self.key.name, label=said, judge=judged, judge_reason=reason, **about)
 
 
 MANY_VALUES = range(3, 21)
@@ -288,47 +377,6 @@ def human_ceiling(rated: Iterable[Rated], raters: int) -> HumanCeiling | None:
     )
 
 
-def _pass_rate(
-    judge: JudgeConfig, key: ComparedKey, labels: Mapping[str, Sequence[Label]], judgements: Judgements
-) -> MeasuredPassRate | None:
-    """Return the pass rate of the judged runs, corrected for the judge's error on the labelled ones."""
-    if key.positive is None:
-        return None
-    positive = canonical_json(key.positive)
-    rows = []
-    for run in judgements.by_run:
-        value, said = judged_value(judge, key, judgements.verdict(run)), labels.get(run, ())
-        people = tuple(canonical_json(value_at(label.label_value, key.path)) == positive for label in said)
-        cluster = next((label.cluster for label in said if label.cluster), "")
-        rows.append(Rated(None if value is None else canonical_json(value) == positive, people, cluster))
-    found = hold_verdicts(rows, None)
-    if not found.runs:
-        return None
-    raw = Estimate.share(found.passed, found.runs)
-    return MeasuredPassRate(passed=found.passed, runs=found.runs, raw=raw, corrected=found.corrected, error=found.error)
-
-
-def _disagreements(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], judgements: Judgements) -> list[Disagreement]:
-    found = []
-    for label in labels:
-        result = judgements.verdict(label.agent_run_id)
-        judged, said = judged_value(judge, key, result), value_at(label.label_value, key.path)
-        if result is None or judged is None or comparable_value(key.kind, judged) == comparable_value(key.kind, said):
-            continue
-        found.append(
-            Disagreement(
-                agent_run_id=label.agent_run_id,
-                key=key.name,
-                label=said,
-                judge=judged,
-                by=label.created_by,
-                label_reason=label.reason,
-                judge_reason=judge_reason(judge, key.path, result.output),
-            )
-        )
-    return found
-
-
 def judge_reason(judge: JudgeConfig, path: tuple[str, ...], output: Mapping[str, JsonValue]) -> str:
     """Return the judge's reason: the criterion's, the explanation, or the first free text."""
     rows = output.get("criteria")
@@ -336,53 +384,3 @@ def judge_reason(judge: JudgeConfig, path: tuple[str, ...], output: Mapping[str,
         return next((str(row.get("reason") or "") for row in rows if isinstance(row, dict) and row.get("id") == path[-1]), "")
     texts = [name for name, inner in judge.output_schema["properties"].items() if inner["type"] == "string" and "enum" not in inner]
     return next((str(output[name]) for name in ("explanation", *texts) if output.get(name)), "")
-
-
-def measure_panel(judge: JudgeConfig, key: ComparedKey, judgements: Judgements, labels: Mapping[str, JsonValue]) -> EffectiveVotes | None:
-    """Return what the votes within one judgement are worth: rollouts of a schema, graders of a criterion.
-
-    Votes count as right or wrong by the labels: it is errors in common that make them worth less.
-    """
-    rows: list[list[float]] = []
-    for run in judgements.by_run:
-        result = judgements.verdict(run)
-        votes = [] if result is None else _votes(judge, key, result.output, result.result_metadata)
-        label = labels.get(run)
-        if label is not None and len(votes) > 1 and None not in votes:
-            rows.append([float(comparable_value(key.kind, vote) != comparable_value(key.kind, label)) for vote in votes])
-    size = max((len(row) for row in rows), default=0)
-    return effective_votes([row for row in rows if len(row) == size])
-
-
-def _votes(judge: JudgeConfig, key: ComparedKey, output: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]) -> list[JsonValue]:
-    """Return the votes behind a judgement's value."""
-    if isinstance(judge, CriteriaJudge):
-        named = [row for row in objects_in(output.get("criteria")) if row.get("id") == key.path[-1]]
-        return [vote.get("passed") for vote in objects_in(named[0].get("votes"))] if named and key.path[0] == "criteria" else []
-    outputs = [rollout.get("output") for rollout in objects_in(metadata.get("rollouts"))]
-    return [value_at(given, key.path) if isinstance(given, dict) else None for given in outputs]
-
-
-def measure_band(
-    judge: JudgeConfig, key: ComparedKey, judgements: Judgements, labels: Mapping[str, Sequence[JsonValue]], risk: float
-) -> Band | None:
-    """Return the share of votes from which on the judge may decide without a person, with an error below a risk.
-
-    `judgements`: its judgements; votes are those within one, else the repeated judgements of a run.
-    `labels`: what people say of runs, for this key; most of them decide, and people who are split say nothing.
-    """
-    verdicts: list[tuple[float, bool]] = []
-    for run, said in labels.items():
-        result = judgements.verdict(run)
-        value = None if result is None else value_at(comparable(judge, result.output), key.path)
-        ((label, count), *others) = Counter(comparable_value(key.kind, one) for one in said).most_common(2)
-        if result is None or value is None or (others and others[0][1] == count):
-            continue
-        votes = [vote for vote in _votes(judge, key, result.output, result.result_metadata) if vote is not None]
-        if len(votes) < 2:  # noqa: PLR2004 - one vote is not a share
-            repeats = [value_at(comparable(judge, row.output), key.path) for row in judgements.by_run[run] if not row.failed]
-            votes = [vote for vote in repeats if vote is not None]
-        verdict = comparable_value(key.kind, value)
-        same = sum(comparable_value(key.kind, vote) == verdict for vote in votes)
-        verdicts.append((same / len(votes), verdict == label))
-    return choose_band(verdicts, risk) if verdicts else None

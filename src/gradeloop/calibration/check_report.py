@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gradeloop.calibration.agreement import HumanCeiling, human_ceiling
-from gradeloop.calibration.figures import Kinds, measure
+from gradeloop.calibration.figures import Kinds, measure, share_of
 from gradeloop.calibration.labelled_sets import Form, Item, LabelledSet
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
+from gradeloop.contract.transcript import AgentRun, RunTranscript
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge
 from gradeloop.judges.judgements import ComparedKey, compared_keys
@@ -28,6 +28,9 @@ from gradeloop.stats.reliability import Rated
 from gradeloop.text import shortened
 
 Order = Literal["AB", "BA"]
+
+Verdict = bool | float | str | None
+"""A judge's value in the terms of the labels; None where it says nothing, or is unsure."""
 
 _EXPLANATION: dict[str, Any] = {"type": "string", "citations": True}
 _SCHEMAS: dict[Form, tuple[str, dict[str, Any]]] = {
@@ -62,7 +65,7 @@ class Question:
     scaled: tuple[float, float] = (1.0, 0.0)
     """The factor and the summand that put a score of the judge on the labels' scale."""
 
-    def value(self, result: JudgeResult) -> bool | float | str | None:
+    def value(self, result: JudgeResult) -> Verdict:
         """Return what a result says, in the terms of the labels; None where it says nothing, or the judge is unsure of it."""
         if isinstance(self.answer, PassRule):
             return self.answer.passed(result)
@@ -160,30 +163,13 @@ def run_of(item: Item, order: Order = "AB") -> AgentRun:
     return AgentRun(id=f"{name} {order}", transcripts=(*request, *shown))
 
 
-def passages(item: Item) -> list[tuple[str, RunMessage]]:
-    """Return the messages of an item with what each belongs to: the request, the answer, or answer A or B."""
-    names = ("answer",) if len(item.answers) == 1 else ("A", "B")
-    rows = [("request", message) for message in item.messages]
-    return rows + [(name, message) for name, messages in zip(names, item.answers, strict=True) for message in messages]
-
-
-def combine(values: Mapping[Order, str | None]) -> str | None:
-    """Return the verdict of a pair asked in both orders: the winner where both orders agree, else a tie; None where one is unanswered."""
-    said = set(values.values())
-    return None if None in said else said.pop() if len(said) == 1 else "tie"
-
-
 WORST = 10
 """The most disagreements that are shown with their transcripts."""
 
 PASSAGE_CHARACTERS = 4_000
 """The most characters of one message of a disagreement."""
 
-KEYS: dict[Form, ComparedKey] = {
-    "pair": ComparedKey(("winner",), "category", ("A", "B", "tie")),
-    "verdict": ComparedKey(("passed",), "category", (True, False), True),
-    "score": ComparedKey(("score",), "number"),
-}
+KEYS = {form: compared_keys({"properties": {name: schema}})[0] for form, (name, schema) in _SCHEMAS.items()}
 
 
 class ShownMessage(Strict):
@@ -271,22 +257,23 @@ class Answered(NamedTuple):
     result: JudgeResult
 
     @property
-    def value(self) -> bool | float | str | None:
+    def value(self) -> Verdict:
         """The judge's value, in the terms of the labels."""
         return self.question.value(self.result)
 
 
-def verdicts_of(answers: Sequence[Answered]) -> dict[str, bool | float | str | None]:
-    """Return the judge's verdict on every item: of a pair in both orders, the winner of both, else a tie."""
-    by_item: dict[str, dict[Order, bool | float | str | None]] = {}
+def _values_of(answers: Iterable[Answered]) -> dict[str, dict[Order, Verdict]]:
+    """Return the judge's values by the item's id, and by the order in which its answers were shown."""
+    found: dict[str, dict[Order, Verdict]] = {}
     for answer in answers:
-        by_item.setdefault(answer.question.item.id, {})[answer.question.order] = answer.value
-    return {
-        name: next(iter(values.values()))
-        if len(values) == 1
-        else combine({order: None if value is None else str(value) for order, value in values.items()})
-        for name, values in by_item.items()
-    }
+        found.setdefault(answer.question.item.id, {})[answer.question.order] = answer.value
+    return found
+
+
+def verdicts_of(answers: Sequence[Answered]) -> dict[str, Verdict]:
+    """Return the judge's verdict on every item: of a pair the winner where both orders agree, else a tie; None where one is unanswered."""
+    said = {name: set(values.values()) for name, values in _values_of(answers).items()}
+    return {name: None if None in values else values.pop() if len(values) == 1 else "tie" for name, values in said.items()}
 
 
 def report_check(
@@ -294,19 +281,21 @@ def report_check(
     labelled: LabelledSet,
     answers: Sequence[Answered],
     probes: Sequence[ProbeFinding] = (),
-    asked: int | None = None,
+    asked: Sequence[Answered] = (),
     *,
     replicates: int = REPLICATES,
 ) -> CheckReport:
     """Return the report of a judge on a labelled set.
 
-    `asked`: how many judgements there were in all, those of probes included; as many as answers by default.
+    `asked`: all judgements that were asked for, those of probes included; by default the answers.
     `replicates`: how often items are drawn for the bootstrap of the figures of the whole set.
     """
     verdicts, key = verdicts_of(answers), KEYS[labelled.form]
     rated = {one.id: key.rated(verdicts.get(one.id), (said.value for said in one.annotations), one.cluster) for one in labelled.items}
     runs = Kinds(rated.values())
     figures = measure(key, runs, replicates=replicates) | _pair_figures(labelled, answers, verdicts)
+    results = [answer.result for answer in asked or answers]
+    not_made = sum(bool(result.result_metadata.get("again")) for result in results)
     people = len({annotation.by for item in labelled.items for annotation in item.annotations})
     return CheckReport(
         judge=(judge.name if isinstance(judge, SchemaJudge) else None) or judge.rubric_id,
@@ -322,12 +311,14 @@ def report_check(
         ceiling=human_ceiling(runs.rated, people),
         standings=_standings(labelled, verdicts),
         probes=tuple(probes),
-        usage=sum((answer.result.usage for answer in answers), Usage()),
-        judgements=len(answers) if asked is None else asked,
+        usage=sum((result.usage for result in results), Usage()),
+        judgements=len(results),
+        not_made=not_made,
+        invalid=sum(result.failed for result in results) - not_made,
         contradictory=tuple(
             one.item.id for one, result in answers if isinstance(one.answer, PassRule) and one.answer.contradictions(result)
         ),
-        worst=_worst(labelled, answers, verdicts, key),
+        worst=_worst(labelled, answers, verdicts),
     )
 
 
@@ -335,47 +326,36 @@ Row = tuple[Item, float, float]
 """An item with a part and a whole of a share."""
 
 
-def share_of(rows: Iterable[Row]) -> Estimate:
+def share_of_items(rows: Iterable[Row]) -> Estimate:
     """Return a share of items with its interval over their clusters."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for item, part, whole in rows:
-        found.setdefault(item.cluster or item.id, []).append((part, whole))
-    return Estimate.of_clusters(found.values())
+    return share_of((item.cluster or item.id, part, whole) for item, part, whole in rows)
 
 
 def compare_orders(answers: Sequence[Answered]) -> tuple[list[Row], list[Row]]:
     """Return the pairs answered in both orders, with 1 where both say the same; and those that differ, with 1 where the first won."""
-    by_item: dict[str, tuple[Item, dict[Order, object]]] = {}
-    for answer in answers:
-        if answer.value is not None:
-            item = answer.question.item
-            by_item.setdefault(item.id, (item, {}))[1][answer.question.order] = answer.value
-    both = [(item, said) for item, said in by_item.values() if len(said) == 2]  # noqa: PLR2004 - both orders
+    items = {answer.question.item.id: answer.question.item for answer in answers}
+    values = _values_of(answer for answer in answers if answer.value is not None)
+    both = [(items[name], said) for name, said in values.items() if len(said) == 2]  # noqa: PLR2004 - both orders
     same = [(item, float(said["AB"] == said["BA"]), 1.0) for item, said in both]
     return same, [(item, float(said == {"AB": "A", "BA": "B"}), 1.0) for item, said in both if said["AB"] != said["BA"]]
 
 
-def _pair_figures(
-    labelled: LabelledSet, answers: Sequence[Answered], verdicts: Mapping[str, bool | float | str | None]
-) -> dict[str, Estimate]:
+def _pair_figures(labelled: LabelledSet, answers: Sequence[Answered], verdicts: Mapping[str, Verdict]) -> dict[str, Estimate]:
     """Return what only pairs have: figures of both orders, preference for a position, and the share of best answers found."""
     if labelled.form != "pair":
         return {}
-    said: dict[str, list[object]] = {}
-    for answer in answers:
-        said.setdefault(answer.question.item.id, []).append(answer.value)
-    groups: dict[str, list[bool]] = {}
+    said, groups = _values_of(answers), dict[str, list[bool]]()
     right, net = [], []
     for item in labelled.items:
-        label, values = item.annotations[0].value, said.get(item.id, [])
+        label, values = item.annotations[0].value, list(said.get(item.id, {}).values())
         if item.group:
             groups.setdefault(item.group, []).append(verdicts.get(item.id) == label)
         hits, misses = values.count(label), sum(value not in {label, "tie", None} for value in values)
         net.append((item, float(hits > misses), 1.0))
         right.append((item, float(hits), float(len(values))))
-    orders = dict(zip(("consistency", "first_position"), map(share_of, compare_orders(answers)), strict=True))
+    orders = dict(zip(("consistency", "first_position"), map(share_of_items, compare_orders(answers)), strict=True))
     figures = {name: figure for name, figure in orders.items() if figure.of}
-    figures |= {"net_accuracy": share_of(net), "order_accuracy": share_of(right)}
+    figures |= {"net_accuracy": share_of_items(net), "order_accuracy": share_of_items(right)}
     return figures | ({"best_of_group": Estimate.share(sum(map(all, groups.values())), len(groups))} if groups else {})
 
 
@@ -392,7 +372,7 @@ def _categories(labelled: LabelledSet, key: ComparedKey, rated: Mapping[str, Rat
     return tuple(found)
 
 
-def _standings(labelled: LabelledSet, verdicts: Mapping[str, bool | float | str | None]) -> tuple[RankedCandidate, ...]:
+def _standings(labelled: LabelledSet, verdicts: Mapping[str, Verdict]) -> tuple[RankedCandidate, ...]:
     wins: dict[tuple[str, str], float] = {}
     for item in labelled.items:
         verdict = verdicts.get(item.id)
@@ -403,37 +383,38 @@ def _standings(labelled: LabelledSet, verdicts: Mapping[str, bool | float | str 
     return tuple(rank(wins)) if wins else ()
 
 
-def _worst(
-    labelled: LabelledSet, answers: Sequence[Answered], verdicts: Mapping[str, bool | float | str | None], key: ComparedKey
-) -> tuple[WorstDisagreement, ...]:
+def _worst(labelled: LabelledSet, answers: Sequence[Answered], verdicts: Mapping[str, Verdict]) -> tuple[WorstDisagreement, ...]:
     """Return the items on which the judge is furthest from people: of scores by distance, else by how many people it contradicts."""
     first = {answer.question.item.id: answer for answer in reversed(answers)}
     ranked: list[tuple[float, Item]] = []
     for item in labelled.items:
-        verdict = verdicts.get(item.id)
-        if verdict is not None:
-            distance = math.fsum(_distance(key, verdict, annotation.value) for annotation in item.annotations) / len(item.annotations)
-            ranked.append((distance, item))
+        if (verdict := verdicts.get(item.id)) is not None:
+            distances = [_distance(labelled.form, verdict, annotation.value) for annotation in item.annotations]
+            ranked.append((math.fsum(distances) / len(distances), item))
     ranked.sort(key=lambda row: -row[0])
-    return tuple(_shown(item, first[item.id], str(verdicts[item.id])) for distance, item in ranked[:WORST] if distance > 0)
+    return tuple(
+        WorstDisagreement(
+            id=item.id,
+            category=item.category,
+            people=tuple(f"{annotation.by}: {annotation.value}" for annotation in item.annotations),
+            judge=str(verdicts[item.id]),
+            reason=str(first[item.id].result.output.get("explanation") or ""),
+            criterion=item.criterion,
+            transcript=_shown(item),
+        )
+        for distance, item in ranked[:WORST]
+        if distance > 0
+    )
 
 
-def _distance(key: ComparedKey, verdict: bool | float | str, label: bool | float | str) -> float:
-    if key.kind == "number":
+def _shown(item: Item) -> tuple[ShownMessage, ...]:
+    """Return the messages of an item with what each belongs to: the request, the answer, or answer A or B."""
+    parts = [("request", item.messages), *zip(("answer",) if len(item.answers) == 1 else ("A", "B"), item.answers, strict=True)]
+    rows = ((part, message) for part, messages in parts for message in messages)
+    return tuple(ShownMessage(part=part, role=row.role, text=shortened(row.content, PASSAGE_CHARACTERS)) for part, row in rows)
+
+
+def _distance(form: Form, verdict: bool | float | str, label: bool | float | str) -> float:
+    if form == "score":
         return abs(float(verdict) - float(label))
     return 0.0 if verdict == label else 0.5 if "tie" in {verdict, label} else 1.0
-
-
-def _shown(item: Item, answer: Answered, verdict: str) -> WorstDisagreement:
-    output = answer.result.output
-    return WorstDisagreement(
-        id=item.id,
-        category=item.category,
-        people=tuple(f"{annotation.by}: {annotation.value}" for annotation in item.annotations),
-        judge=verdict,
-        reason=str(output.get("explanation") or ""),
-        criterion=item.criterion,
-        transcript=tuple(
-            ShownMessage(part=part, role=row.role, text=shortened(row.content, PASSAGE_CHARACTERS)) for part, row in passages(item)
-        ),
-    )

@@ -1,18 +1,17 @@
 """The figures of one key: how a judge agrees with people, each with its 95 % interval, over runs."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import sqrt
 from operator import mul
-from typing import NamedTuple
 
 from gradeloop.judges.judgements import ComparedKey
 from gradeloop.stats import reliability
 from gradeloop.stats.bootstrap import REPLICATES, Statistic, bootstrap, over_clusters
-from gradeloop.stats.intervals import Estimate, Interval, clustered, mean, wilson
+from gradeloop.stats.intervals import Estimate, Interval, mean, wilson
 from gradeloop.text import canonical_json
 
 
@@ -50,7 +49,7 @@ def measure(key: ComparedKey, rated: Iterable[reliability.Rated] | Kinds, *, rep
     """
     runs = rated if isinstance(rated, Kinds) else Kinds(rated)
     sums, counts = _Sums(key, runs.kinds), runs.counts
-    figures = {name: _estimate(share, [sums.shares(part)[name] for part in runs.parts]) for name, share in sums.shares(counts).items()}
+    figures = _shares(key, runs)
     others = sums.others(counts)
     intervals = runs.intervals(lambda draw: list(sums.others(draw).values()), replicates) if others else []
     answered = sum(count for kind, count in zip(runs.kinds, counts, strict=True) if kind.judged is not None)
@@ -70,19 +69,33 @@ def cluster_line(clusters: int) -> str:
     return f"runs of one cluster resemble each other: intervals are over {clusters} clusters{few}" if clusters else ""
 
 
-class Share(NamedTuple):
-    """A share of labels, and the number of runs that they are of."""
+def share_of(rows: Iterable[tuple[Hashable, float, float]], *, several: bool = False) -> Estimate:
+    """Return a share with its interval over clusters, of rows of a cluster, a part and a whole; `several` as `Estimate.of_clusters`."""
+    clusters: dict[Hashable, list[tuple[float, float]]] = {}
+    for cluster, part, whole in rows:
+        clusters.setdefault(cluster, []).append((part, whole))
+    return Estimate.of_clusters(clusters.values(), several=several)
 
-    part: int
-    whole: int
-    runs: int
 
-
-def _estimate(share: Share, parts: Sequence[Share]) -> Estimate:
-    """Return a share with its interval, over clusters where there are parts of several."""
-    known = [(part.part, part.whole) for part in parts if part.whole]
-    found = Estimate.share(*share)
-    return Estimate.within(found.value, clustered(known), found.of) if len(known) > 1 else found
+def _shares(key: ComparedKey, runs: Kinds) -> dict[str, Estimate]:
+    """Return those figures that are shares."""
+    rows = [(row.cluster or at, row.judged, row.labels) for at, row in enumerate(runs.rated)]
+    same: list[tuple[Hashable, float, float]] = [(cluster, labels.count(judged), len(labels)) for cluster, judged, labels in rows]
+    found: dict[str, list[tuple[Hashable, float, float]]] = {
+        "coverage": [(cluster, judged is not None, 1) for cluster, judged, _ in rows],
+        "accuracy": [share for share, (_, judged, _) in zip(same, rows, strict=True) if judged is not None],
+        "accuracy_all": same,
+    }
+    if key.positive is not None:
+        positive = canonical_json(key.positive)
+        known = [(cluster, judged == positive, labels) for cluster, judged, labels in rows if judged is not None]
+        said = [(cluster, passes, [label == positive for label in labels]) for cluster, passes, labels in known]
+        for name, side in (("tpr", True), ("tnr", False)):
+            inside = [(cluster, passes == side, labels.count(side)) for cluster, passes, labels in said]
+            found[name] = [(cluster, count if agrees else 0, count) for cluster, agrees, count in inside if count]
+        found["precision"] = [(cluster, labels.count(True), len(labels)) for cluster, passes, labels in said if passes]
+        found["recall"] = found["tpr"]
+    return {name: share_of(share, several=bool(runs.parts)) for name, share in found.items()}
 
 
 def _widened(name: str, value: float | None, interval: Interval | None, runs: int, expected: float) -> Interval | None:
@@ -120,38 +133,6 @@ class _Sums:
                 for label in kind.labels:
                     cells[label, kind.judged] = cells.get((label, kind.judged), 0) + count
         return cells
-
-    def shares(self, counts: Sequence[int]) -> dict[str, Share]:
-        """Return those figures that are shares."""
-        rows = list(zip(self.kinds, counts, strict=True))
-        answered = [(kind, count) for kind, count in rows if kind.judged is not None]
-        runs, known = sum(counts), sum(count for _, count in answered)
-        labels, all_labels = (sum(len(kind.labels) * count for kind, count in some) for some in (answered, rows))
-        same = sum(sum(1 for label in kind.labels if label == kind.judged) * count for kind, count in answered)
-        shares = {
-            "coverage": Share(known, runs, runs),
-            "accuracy": Share(same, labels, known),
-            "accuracy_all": Share(same, all_labels, runs),
-        }
-        if self.key.positive is None:
-            return shares
-        return shares | self._binary_shares(answered)
-
-    def _binary_shares(self, answered: Sequence[tuple[reliability.Rated, int]]) -> dict[str, Share]:
-        positive = canonical_json(self.key.positive)
-
-        def share(side: int, wanted: bool) -> Share:  # of labels (0) or verdicts (1) that are so, how many agree
-            same = whole = runs = 0
-            for kind, count in answered:
-                pairs = [(label == positive, kind.judged == positive) for label in kind.labels]
-                inside = [pair for pair in pairs if pair[side] == wanted]
-                same += count * sum(pair[0] == pair[1] for pair in inside)
-                whole += count * len(inside)
-                runs += count * bool(inside)
-            return Share(same, whole, runs)
-
-        found = share(0, True)
-        return {"tpr": found, "tnr": share(0, False), "precision": share(1, True), "recall": found}
 
     def others(self, counts: Sequence[int]) -> dict[str, float | None]:
         """Return the figures that are not shares."""

@@ -5,16 +5,16 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.text import clip, strict_json
+from gradeloop.judges.judgements import json_lines, read_text
+from gradeloop.text import clip
 from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS
 
 Form = Literal["pair", "verdict", "score"]
@@ -69,8 +69,7 @@ class LabelledSet(Strict):
 SCALES = ((0, 1), (1, 5), (0, 5), (1, 7), (1, 10), (0, 10), (0, 100))
 
 
-@dataclass(frozen=True)
-class _Format:
+class _Format(NamedTuple):
     """A format of labelled sets: which keys tell it, and how a row becomes items."""
 
     name: str
@@ -80,6 +79,7 @@ class _Format:
     read: Callable[[Row, str, Path], Iterator[Item]]
     scale: tuple[int, int] | None = None
     """The scale of its scores, where the format says it."""
+    told_by: str = "its rows have"
 
 
 def read_labelled_set(path: Path) -> LabelledSet:
@@ -90,26 +90,20 @@ def read_labelled_set(path: Path) -> LabelledSet:
     """
     rows = _rows(path)
     keys = set(next(iter(rows.values())))
-    found = next((known for known in _FORMATS if set(known.keys) <= keys), None)
-    if found is not None:
-        name, why, form, read = found.name, f"its rows have {', '.join(found.keys)}", found.form, found.read
-    else:
-        name, why, form, read = _own_format(path, keys, list(rows.values()))
-    official = found.official if found is not None else "spearman" if form == "score" else "accuracy_all"
+    known = next((one for one in _FORMATS if set(one.keys) <= keys), None) or _own_format(path, keys, list(rows.values()))
     items: list[Item] = []
     for number, (place, row) in enumerate(rows.items(), 1):
         try:
-            items += read(row, f"{number}", path)
-        except ValidationError as error:
-            raise InvalidRequest(f"{path}, {place}, read as {name}: {explain(error)}") from None
+            items += known.read(row, f"{number}", path)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            problem = f"it lacks {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
-            raise InvalidRequest(f"{path}, {place}, read as {name}: {problem}") from None
+            lacking = f"it lacks {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+            problem = explain(error) if isinstance(error, ValidationError) else lacking
+            raise InvalidRequest(f"{path}, {place}, read as {known.name}: {problem}") from None
     merged = _merge(items)
     if not merged:
-        raise InvalidRequest(f"{path}, read as {name}, has no label at all; there is nothing to compare a judge with")
-    scale = (0, 1) if form != "score" else found.scale if found is not None and found.scale is not None else _scale_of(merged)
-    return LabelledSet(name=name, why=why, form=form, official=official, items=tuple(merged), scale=scale)
+        raise InvalidRequest(f"{path}, read as {known.name}, has no label at all; there is nothing to compare a judge with")
+    scale, why = (known.scale or _scale_of(merged)) if known.form == "score" else (0, 1), f"{known.told_by} {', '.join(known.keys)}"
+    return LabelledSet(name=known.name, why=why, form=known.form, official=known.official, items=tuple(merged), scale=scale)
 
 
 def _scale_of(items: Sequence[Item]) -> tuple[int, int]:
@@ -135,17 +129,14 @@ def _merge(items: Sequence[Item]) -> list[Item]:
     return [item for item in merged.values() if item.annotations]
 
 
-def _rows(path: Path) -> dict[str, Row]:
+def _rows(path: Path) -> Mapping[str, Row]:
     """Return the rows of a JSON list, JSON lines, or CSV by their places: `line 3`, `row 2`."""
     if path.suffix == ".parquet":
         raise InvalidRequest(
             f"{str(path)!r} is Parquet, which is not read; write it as JSON lines, with pandas: "
             "read_parquet(...).to_json(..., orient='records', lines=True)"
         )
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the labelled set {str(path)!r} cannot be read: {error}") from None
+    text = read_text(path, "the labelled set")
     rows = _csv_rows(path, text) if path.suffix == ".csv" else _json_rows(path, text)
     if not rows:
         raise InvalidRequest(f"the labelled set {str(path)!r} is empty; write a row an item")
@@ -167,14 +158,7 @@ def _json_rows(path: Path, text: str) -> dict[str, Any]:
             return {f"row {number}": row for number, row in enumerate(json.loads(text), 1)}
         except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"{path}: no JSON: {error}") from None
-    rows = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                rows[f"line {number}"] = strict_json(line.strip())
-            except (ValueError, RecursionError) as error:
-                raise InvalidRequest(f"{path}, line {number}: no JSON: {error}; write an item a line") from None
-    return rows
+    return {f"line {number}": row for number, row in json_lines(path, text, "write an item a line")}
 
 
 def _said(role: str, text: Any) -> RunMessage:  # noqa: ANN401 - raw input of any shape
@@ -190,8 +174,20 @@ def _conversation(value: Any) -> tuple[RunMessage, ...]:  # noqa: ANN401 - raw i
     return tuple(_said("system" if message["role"] == "developer" else message["role"], message["content"]) for message in value)
 
 
-def _answer(text: Any) -> tuple[RunMessage, ...]:  # noqa: ANN401 - raw input of any shape
-    return (_said("assistant", text),)
+def _answers(*texts: Any) -> tuple[tuple[RunMessage, ...], ...]:  # noqa: ANN401 - raw input of any shape
+    return tuple((_said("assistant", text),) for text in texts)
+
+
+def _text(row: Row, *keys: str) -> str:
+    """Return as text what a row has under the first of some keys that is not empty; an empty text without any."""
+    return next((str(row[key]) for key in keys if row.get(key)), "")
+
+
+def _word(row: Row, key: str, words: Mapping[str, Preference], cure: str) -> Preference:
+    """Return the preference that a word of a row stands for."""
+    if (found := words.get(str(row[key]))) is None:
+        raise ValueError(f"{key} is {clip(str(row[key]))}; {cure}")
+    return found
 
 
 def _digest(*parts: str) -> str:
@@ -199,17 +195,14 @@ def _digest(*parts: str) -> str:
 
 
 def _judge_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
-    preferences: dict[str, Preference] = {"A>B": "A", "B>A": "B", "A=B": "tie"}
-    value = preferences.get(row["label"])
-    if value is None:
-        raise ValueError(f"label is {clip(str(row['label']))}; JudgeBench writes A>B or B>A")
+    value = _word(row, "label", {"A>B": "A", "B>A": "B", "A=B": "tie"}, "JudgeBench writes A>B or B>A")
     yield Item(
-        id=str(row.get("pair_id") or number),
+        id=_text(row, "pair_id") or number,
         messages=_conversation(row["question"]),
-        answers=(_answer(row["response_A"]), _answer(row["response_B"])),
+        answers=_answers(row["response_A"], row["response_B"]),
         annotations=(Annotation(value=value),),
-        category=str(row.get("source") or ""),
-        cluster=str(row.get("original_id") or ""),
+        category=_text(row, "source"),
+        cluster=_text(row, "original_id"),
     )
 
 
@@ -221,7 +214,7 @@ def _list_at(row: Row, key: str) -> list[Any]:
 
 def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
     """Yield the best answer against every worse one; which of them is A is decided by their content, so that half of them are."""
-    name = str(row.get("id") or number)
+    name = _text(row, "id") or number
     chosen, rejected = ([row[key]] if isinstance(row[key], str) else _list_at(row, key) for key in ("chosen", "rejected"))
     best, models = chosen[0], row.get("models") or [row[key] for key in ("chosen_model", "rejected_model") if row.get(key)]
     for at, worse in enumerate(rejected):
@@ -232,9 +225,9 @@ def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
         yield Item(
             id=f"{name}/{at}",
             messages=_conversation(row["prompt"]),
-            answers=(_answer(pair[0]), _answer(pair[1])),
+            answers=_answers(*pair),
             annotations=(Annotation(value="A" if first else "B"),),
-            category=str(row.get("subset") or ""),
+            category=_text(row, "subset"),
             models=authors if first or not authors else (authors[1], authors[0]),
             group=name,
             cluster=name,
@@ -243,30 +236,27 @@ def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
 
 def _health_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
     labels, people = _list_at(row, "binary_labels"), row.get("anonymized_physician_ids") or []
-    name = str(row.get("completion_id") or row.get("prompt_id") or number)
+    name = _text(row, "completion_id", "prompt_id") or number
     yield Item(
         id=f"{name}/{_digest(row['rubric'])}",
         messages=_conversation(row["prompt"]),
-        answers=(_answer(row["completion"]),),
+        answers=_answers(row["completion"]),
         annotations=tuple(
             Annotation.model_validate({"by": str(people[at]) if at < len(people) else f"physician {at + 1}", "value": _yes_or_no(label)})
             for at, label in enumerate(labels)
         ),
-        category=str(row.get("category") or ""),
+        category=_text(row, "category"),
         criterion=str(row["rubric"]),
-        cluster=str(row.get("prompt_id") or ""),
+        cluster=_text(row, "prompt_id"),
     )
 
 
 def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
     """Yield what one person preferred; another person's row may have the same two models the other way round."""
-    winner = str(row["winner"])
-    winners: dict[str, Preference] = {"model_a": "A", "model_b": "B"}
-    value = "tie" if winner.startswith("tie") else winners.get(winner)
-    if value is None:
-        raise ValueError(f"winner is {clip(winner)}; MT-Bench writes model_a, model_b or tie")
+    words: dict[str, Preference] = {"model_a": "A", "model_b": "B"}
+    value = "tie" if str(row["winner"]).startswith("tie") else _word(row, "winner", words, "MT-Bench writes model_a, model_b or tie")
     turn = int(row.get("turn") or 1)
-    conversations = [_conversation(_list_at(row, name))[: 2 * turn] for name in ("conversation_a", "conversation_b")]
+    conversations = [_conversation(_list_at(row, name))[: 2 * turn] for name in _CONVERSATIONS]
     names = (str(row["model_a"]), str(row["model_b"]))
     if names[0] > names[1]:
         swapped: dict[Preference, Preference] = {"A": "B", "B": "A", "tie": "tie"}
@@ -287,13 +277,12 @@ def _person(value: Any) -> str:  # noqa: ANN401 - raw input of any shape
 
 
 def _llm_bar(row: Row, number: str, path: Path) -> Iterator[Item]:
-    if row["label"] not in {1, 2, "1", "2"}:
-        raise ValueError(f"label is {clip(str(row['label']))}; LLMBar writes 1 or 2")
+    value = _word(row, "label", {"1": "A", "2": "B"}, "LLMBar writes 1 or 2")
     yield Item(
         id=number,
         messages=_conversation(row["input"]),
-        answers=(_answer(row["output_1"]), _answer(row["output_2"])),
-        annotations=(Annotation(value="A" if str(row["label"]) == "1" else "B"),),
+        answers=_answers(row["output_1"], row["output_2"]),
+        annotations=(Annotation(value=value),),
         category=path.parent.name,
     )
 
@@ -304,13 +293,13 @@ def _flask(row: Row, number: str, _: Path) -> Iterator[Item]:
     answer = next((row[name] for name in names if isinstance(row.get(name), str)), None)
     if answer is None:
         raise KeyError(names[0])
-    name = str(row.get("question_id") or row.get("idx") or number)
+    name = _text(row, "question_id", "idx") or number
     for skill, score in row["score"].items():
         if (number_given := _number(score)) is not None:
             yield Item(
                 id=f"{name}/{skill}",
                 messages=_conversation(row["instruction"] if "instruction" in row else row["text"]),
-                answers=(_answer(answer),),
+                answers=_answers(answer),
                 annotations=(Annotation(by=_person(row.get("annotator")), value=number_given),),
                 category=skill,
                 criterion=f"{skill}, on a scale from 1 (worst) to 5 (best)",
@@ -327,18 +316,14 @@ def _number(score: JsonValue) -> float | None:
     return number if math.isfinite(number) else None
 
 
+_MODELS, _CONVERSATIONS = ("model_a", "model_b"), ("conversation_a", "conversation_b")
+
 _FORMATS = (
     _Format("JudgeBench", "pair", "net_accuracy", ("question", "response_A", "response_B", "label"), _judge_bench),
     _Format("RewardBench 1", "pair", "accuracy_all", ("prompt", "chosen", "rejected", "chosen_model", "rejected_model"), _reward_bench),
     _Format("RewardBench 2", "pair", "best_of_group", ("prompt", "chosen", "rejected", "subset"), _reward_bench),
     _Format("HealthBench meta-evaluation", "verdict", "macro_f1", ("prompt", "completion", "rubric", "binary_labels"), _health_bench),
-    _Format(
-        "MT-Bench human judgements",
-        "pair",
-        "accuracy",
-        ("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b"),
-        _mt_bench,
-    ),
+    _Format("MT-Bench human judgements", "pair", "accuracy", ("question_id", *_MODELS, "winner", *_CONVERSATIONS), _mt_bench),
     _Format("LLMBar", "pair", "order_accuracy", ("input", "output_1", "output_2", "label"), _llm_bar),
     _Format("FLASK", "score", "spearman", ("text", "target_txt", "score"), _flask, (1, 5)),
     _Format("FLASK", "score", "spearman", ("instruction", "score"), _flask, (1, 5)),
@@ -351,36 +336,37 @@ _YES, _NO = {"true", "yes", "pass", "passed", "1", "correct", "good"}, {"false",
 _WINNERS = {"a": "A", "b": "B", "tie": "tie", "a>b": "A", "b>a": "B", "a=b": "tie", "1": "A", "2": "B"}
 
 
-def _own_format(path: Path, keys: set[str], rows: Sequence[Row]) -> tuple[str, str, Form, Callable[[Row, str, Path], Iterator[Item]]]:
+def _own_format(path: Path, keys: set[str], rows: Sequence[Row]) -> _Format:
     """Return how rows of one's own are read: by the names of their columns. Raise InvalidRequest where needed columns are missing."""
-    lower = {key.lower(): key for key in keys}
-    prompt, answer, label = (next((lower[name] for name in names if name in lower), None) for names in (_PROMPTS, ANSWERS, _LABELS))
-    first, second = (next((lower[name] for name in names if name in lower), None) for names in (_FIRST, _SECOND))
-    if label is None or (answer is None and (first is None or second is None)):
+    lower, columns = {key.lower(): key for key in keys}, (_PROMPTS, ANSWERS, _LABELS, _FIRST, _SECOND)
+    prompt, answer, label, first, second = (next((lower[name] for name in names if name in lower), None) for names in columns)
+    answers = (first, second) if first and second else (answer,) if answer else ()
+    if label is None or not answers:
         known = ", ".join(known.name for known in _FORMATS)
         raise InvalidRequest(
             f"{path}: its rows have {', '.join(sorted(keys))}, which is none of {known}; "
             "of your own, name columns prompt, output (or a and b) and label"
         )
     values = [row[label] for row in rows if row.get(label) not in {"", None}]
-    form: Form = "pair" if first and second else "verdict" if all(_yes_or_no(value) is not None for value in values) else "score"
-    answers = (first, second) if first and second else (answer or "",)
+    form: Form = "pair" if len(answers) > 1 else "verdict" if all(_yes_or_no(value) is not None for value in values) else "score"
 
     def read(row: Row, number: str, _: Path) -> Iterator[Item]:
         said = row[label]
         if said in {"", None}:
             raise ValueError(f"{label} is empty; label every row, or leave the row out")
+        named = {name: _text(row, lower.get(name, "")) for name in ("id", "created_by", "category", "criterion", "cluster")}
+        by, name = named.pop("created_by"), named.pop("id")
         yield Item(
-            id=str(row.get(lower.get("id", "")) or number),
+            id=name or number,
             messages=_conversation(row[prompt]) if prompt else (),
-            answers=tuple(_answer(row[name]) for name in answers),
-            annotations=(Annotation(by=str(row.get(lower.get("created_by", "")) or "label"), value=_own_value(form, said, label)),),
-            category=str(row.get(lower.get("category", "")) or ""),
-            criterion=str(row.get(lower.get("criterion", "")) or ""),
-            cluster=str(row.get(lower.get("cluster", "")) or ""),
+            answers=_answers(*(row[name] for name in answers)),
+            annotations=(Annotation(by=by or "label", value=_own_value(form, said, label)),),
+            **named,
         )
 
-    return "labelled rows", f"its columns are named {', '.join(name for name in (prompt, *answers, label) if name)}", form, read
+    named = tuple(name for name in (prompt, *answers, label) if name)
+    official = "spearman" if form == "score" else "accuracy_all"
+    return _Format("labelled rows", form, official, named, read, told_by="its columns are named")
 
 
 def _yes_or_no(value: JsonValue) -> bool | None:

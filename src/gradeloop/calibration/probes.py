@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from gradeloop.calibration.check_report import Answered, ProbeFinding, Question, Row, compare_orders, run_of, share_of, verdicts_of
+from gradeloop.calibration.check_report import Answered, ProbeFinding, Question, Row, compare_orders, run_of, share_of_items, verdicts_of
 from gradeloop.calibration.labelled_sets import Item, LabelledSet
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
@@ -49,8 +49,8 @@ def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answ
         return _self_preference(labelled, answers)
     if name == "order" and labelled.form == "pair":
         same, first = compare_orders(answers)
-        changed_pairs = share_of((item, 1 - part, whole) for item, part, whole in same)
-        return ProbeFinding(name="order", changed=changed_pairs, toward=share_of(first), what=WHAT["order"])
+        changed_pairs = share_of_items((item, 1 - part, whole) for item, part, whole in same)
+        return ProbeFinding(name="order", changed=changed_pairs, toward=share_of_items(first), what=WHAT["order"])
     items = {item.id: item for item in labelled.items}
     asked = {answer.question.item.id for answer in probed}
     before = {item: value for item, value in verdicts_of(answers).items() if item in asked and value is not None}
@@ -58,8 +58,8 @@ def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answ
     changed = {item: None for item in after if after[item] != before[item]}
     toward = None
     if name == "verbosity":
-        toward = share_of((items[one], float(_is_toward(before[one], after[one], _padded_side(items[one]))), 1.0) for one in changed)
-    share = share_of((items[one], float(one in changed), 1.0) for one in after)
+        toward = share_of_items((items[one], float(_is_toward(before[one], after[one], _padded_side(items[one]))), 1.0) for one in changed)
+    share = share_of_items((items[one], float(one in changed), 1.0) for one in after)
     return ProbeFinding(name=name, changed=share, toward=toward, what=WHAT[name], asked=tuple(after), changed_items=tuple(changed))
 
 
@@ -121,7 +121,7 @@ def _self_preference(labelled: LabelledSet, answers: Sequence[Answered]) -> Prob
         if verdict != label:
             differing.append((item, float(verdict == sides[0] or (verdict == "tie" and label != sides[0])), 1.0))
     what = WHAT["self-preference"] + (f" (family {own})" if own else " (the judge's family is not known)")
-    return ProbeFinding(name="self-preference", changed=share_of(known), toward=share_of(differing), what=what)
+    return ProbeFinding(name="self-preference", changed=share_of_items(known), toward=share_of_items(differing), what=what)
 
 
 def _reversed(question: Question) -> Question:

@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -20,16 +22,15 @@ from gradeloop.batches.cli.judge_again import preview_lines, preview_requests
 from gradeloop.batches.cli.runs import MappingFile
 from gradeloop.batches.judge_many import JudgementRequest, MakeOptions, make_judgements
 from gradeloop.batches.reader import BatchReader
-from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, measure_agreement, measure_ratings
-from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, Question, ask_about, report_check
+from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, MeasuredPassRate, measure_agreement, measure_ratings
+from gradeloop.calibration.check_report import Answered, CheckReport, Question, ask_about, report_check
 from gradeloop.calibration.figures import NAMES, cluster_line, figure_texts
-from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
+from gradeloop.calibration.labelled_sets import read_labelled_set
 from gradeloop.calibration.probes import WHAT, ProbeName, against_repetition, probe_finding, probe_questions
 from gradeloop.cli import commands
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.cli.task_file import budget_of
-from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.thread import Priority
 from gradeloop.errors import InvalidRequest
@@ -190,24 +191,22 @@ def _key_lines(key: KeyAgreement) -> Iterator[str | Table]:
     if key.ceiling is not None:
         yield ceiling_line(key.ceiling)
     if key.pass_rate is not None:
-        yield from _pass_rate_lines(key)
+        yield from _pass_rate_lines(key.pass_rate)
     if key.panel is not None:
         panel = key.panel
         worth = f"{panel.effective:.1f} independent ones ({panel.low:.1f} to {panel.high:.1f})"
         yield f"{panel.votes} votes of a judgement are worth {worth}, on {counted(panel.runs, 'run')}"
 
 
+def figure_rows(figures: Mapping[str, Estimate]) -> list[tuple[str, str, str, int]]:
+    """Return figures with their intervals and the number of runs, as a terminal and a page show them."""
+    return [(NAMES.get(name, name), *figure_texts(name, figure), figure.of) for name, figure in figures.items() if name != "recall"]
+
+
 def figure_table(figures: Mapping[str, Estimate]) -> Table:
     """Return figures as a table with their intervals."""
-    texts = {name: figure_texts(name, figure) for name, figure in figures.items() if name != "recall"}
-    return table(
-        [
-            Column("figure", [NAMES.get(name, name) for name in texts]),
-            Column("value", [value for value, _ in texts.values()], right=True),
-            Column("95 % interval", [interval for _, interval in texts.values()]),
-            Column("runs", [str(figures[name].of) for name in texts], right=True),
-        ]
-    )
+    columns = zip(("figure", "value", "95 % interval", "runs"), zip(*figure_rows(figures), strict=True), strict=True)
+    return table([Column(head, list(map(str, cells)), right=head in {"value", "runs"}) for head, cells in columns])
 
 
 def ceiling_line(ceiling: HumanCeiling) -> str:
@@ -224,15 +223,12 @@ def band_line(band: Band | None, risk: float) -> str:
     return f"at a risk of {risk:.1%}: trust verdicts of {band.threshold:.0%} of the votes or more, {band.coverage:.1%} of all; {error}"
 
 
-def _pass_rate_lines(key: KeyAgreement) -> Iterator[str]:
-    rate = key.pass_rate
-    assert rate is not None  # noqa: S101 - the caller looked
+def _pass_rate_lines(rate: MeasuredPassRate) -> Iterator[str]:
     raw, interval = rate.raw.texts()
     yield f"pass rate of {counted(rate.runs, 'judged run')}: {raw} ({interval}) as the judge says"
-    if rate.corrected is None:
+    if (fixed := rate.corrected) is None:
         yield "  not corrected: labels of both kinds are needed, on which the judge is better than chance"
     else:
-        fixed = rate.corrected
         yield f"  {fixed.value:.1%} ({fixed.low:.1%} to {fixed.high:.1%}) corrected for the judge's error on the labels"
 
 
@@ -376,11 +372,10 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
         show_lines(seen.model_dump(mode="json"), preview_lines(seen), as_json=options.asking.as_json)
         return None
     answers = [Answered(*pair) for pair in zip(asked, await ask(options.asking, requests, console), strict=True)]
-    report = report_check(config, labelled, answers[: len(questions)], _findings(options, labelled, probed, answers), len(asked))
-    usage = sum((answer.result.usage for answer in answers), Usage())
-    not_made = sum(bool(answer.result.result_metadata.get("again")) for answer in answers)
-    invalid = sum(answer.result.failed for answer in answers) - not_made
-    return report.model_copy(update={"usage": usage, "not_made": not_made, "invalid": invalid})
+    rest = iter(answers)
+    plain = list(islice(rest, len(questions)))
+    findings = [probe_finding(name, labelled, plain, list(islice(rest, len(changed)))) for name, changed in probed.items()]
+    return report_check(config, labelled, plain, against_repetition(findings), answers)
 
 
 async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
@@ -394,19 +389,6 @@ async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
     if note:
         console.print(note, style="dim", soft_wrap=True)
     return config
-
-
-def _findings(
-    options: CheckOptions, labelled: LabelledSet, probed: dict[ProbeName, list[Question]], answers: Sequence[Answered]
-) -> list[ProbeFinding]:
-    """Return what every probe found: its answers stand behind those of the set itself, in order."""
-    at = len(answers) - sum(map(len, probed.values()))
-    plain, findings = answers[:at], []
-    for name in parse_probes(options.probe):
-        rows = answers[at : at + len(probed[name])]
-        at += len(rows)
-        findings.append(probe_finding(name, labelled, plain, rows))
-    return against_repetition(findings)
 
 
 async def ask(
@@ -440,23 +422,14 @@ async def ask(
     with commands.ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("judging", total=len(requests))
 
-        def report_at(places: Sequence[int]) -> Callable[[int, JudgeResult], None]:
-            def report(at: int, result: JudgeResult) -> None:
-                found[places[at]] = result
-                progress.advance(bar)
-
-            return report
+        def report(places: Sequence[int], at: int, result: JudgeResult) -> None:
+            found[places[at]] = result
+            progress.advance(bar)
 
         async def judge_all() -> None:
+            options: MakeOptions = {"concurrency": flags.concurrency, "store": store, "budget": flags.budget, "retry": bool(flags.retry)}
             for group in groups.values():
-                places = [at for at, _ in group]
-                options: MakeOptions = {
-                    "concurrency": flags.concurrency,
-                    "store": store,
-                    "budget": flags.budget,
-                    "retry": bool(flags.retry),
-                }
-                await make_judgements([one for _, one in group], report_at(places), **options)
+                await make_judgements([one for _, one in group], partial(report, [at for at, _ in group]), **options)
 
         await done_before(done_before(judge_all(), keep_worker_alive(task_queue, connection)), pressed.get())
     if len(found) < len(requests):
@@ -491,15 +464,10 @@ def check_page(found: CheckReport, bounds: Mapping[str, float], at: Compared = C
         missed=missed,
         official=NAMES.get(found.official, found.official),
         facts={name: value for name, value in facts.items() if value},
-        figures=[
-            (NAMES.get(name, name), *figure_texts(name, figure), figure.of) for name, figure in found.figures.items() if name != "recall"
-        ],
+        figures=figure_rows(found.figures),
         categories=[(row.name, row.items, *figure_texts(measure, row.agreement)) for row in found.categories],
         ceiling=found.ceiling and [side["accuracy"].texts() for side in (found.ceiling.human, found.ceiling.judge)],
-        probes=[
-            (probe.name, probe.what, *probe.changed.texts(), "" if probe.toward is None else probe.toward.texts()[0])
-            for probe in found.probes
-        ],
+        probes=[(row.name, row.what, *row.changed.texts(), "" if row.toward is None else row.toward.texts()[0]) for row in found.probes],
     )
 
 
@@ -510,16 +478,12 @@ def report_lines(found: CheckReport) -> Iterator[str | Table]:
     yield f"{found.labelled_set}: the figure that is published of judges is {NAMES[found.official]!r}"
     yield from filter(None, [cluster_line(found.clusters)])
     if found.categories:
-        texts = [(row, figure_texts("mean_error" if found.form == "score" else "accuracy", row.agreement)) for row in found.categories]
+        figure, head = ("mean_error", "mean error") if found.form == "score" else ("accuracy", "accuracy, of all")
+        values, intervals = zip(*(figure_texts(figure, row.agreement) for row in found.categories), strict=True)
+        names = Column("category", [one_line(row.name) for row in found.categories], wraps=True)
+        items = Column("items", [str(row.items) for row in found.categories], right=True)
         yield ""
-        yield table(
-            [
-                Column("category", [one_line(row.name) for row, _ in texts], wraps=True),
-                Column("items", [str(row.items) for row, _ in texts], right=True),
-                Column("mean error" if found.form == "score" else "accuracy, of all", [value for _, (value, _) in texts], right=True),
-                Column("95 % interval", [interval for _, (_, interval) in texts]),
-            ]
-        )
+        yield table([names, items, Column(head, values, right=True), Column("95 % interval", intervals)])
     if found.ceiling is not None:
         yield ceiling_line(found.ceiling)
     for row in found.standings:
