@@ -11,7 +11,7 @@ from operator import mul
 from gradeloop.judges.judgements import ComparedKey
 from gradeloop.stats import reliability
 from gradeloop.stats.bootstrap import REPLICATES, Statistic, bootstrap, over_clusters
-from gradeloop.stats.intervals import Estimate, Interval, mean, wilson
+from gradeloop.stats.intervals import ROUNDING, Estimate, Interval, mean, wilson
 from gradeloop.text import canonical_json
 
 
@@ -26,13 +26,11 @@ class Kinds:
         """The number of runs of each kind in every cluster; empty where each run is one of its own, or all are one."""
 
     def _parts(self) -> list[tuple[int, ...]]:
-        names = [row.cluster or at for at, row in enumerate(self.rated)]
-        if not 1 < len(set(names)) < len(names):
-            return []
-        place, found = {kind: at for at, kind in enumerate(self.kinds)}, dict[str | int, list[int]]()
-        for name, row in zip(names, self.rated, strict=True):
-            found.setdefault(name, [0] * len(place))[place[row._replace(cluster="")]] += 1
-        return [tuple(counts) for counts in found.values()]
+        clusters: dict[str | int, Counter[reliability.Rated]] = {}
+        for at, row in enumerate(self.rated):
+            clusters.setdefault(row.cluster or at, Counter())[row._replace(cluster="")] += 1
+        alike = 1 < len(clusters) < len(self.rated)
+        return [tuple(found[kind] for kind in self.kinds) for found in clusters.values()] if alike else []
 
     def intervals(self, statistic: Statistic, replicates: int = REPLICATES) -> list[Interval | None]:
         """Return the bootstrap's interval of each figure, by drawing runs, or clusters with all of their runs."""
@@ -262,7 +260,7 @@ class NumberFigures:
         total, first, second, first_squares, second_squares, squares, absolute = (sum(map(mul, counts, row)) for row in self._moments)
         expected = first_squares + second_squares - 2 * first * second / total if total else 0.0
         return {
-            "weighted_kappa": 1 - squares / expected if expected > _NOTHING else None,
+            "weighted_kappa": 1 - squares / expected if expected > ROUNDING else None,
             "alpha": self._alpha(counts),
             "spearman": self._spearman(counts),
             "mean_error": absolute / total if total else None,
@@ -271,20 +269,16 @@ class NumberFigures:
     def _alpha(self, counts: Sequence[int]) -> float | None:
         size, total, square = (sum(map(mul, counts, row)) for row in (self._sizes, self._sums, self._squares))
         expected = 2 * (size * square - total**2)
-        return 1 - (size - 1) * sum(map(mul, counts, self._observed)) / expected if expected > _NOTHING * size * size else None
+        return 1 - (size - 1) * sum(map(mul, counts, self._observed)) / expected if expected > ROUNDING * size * size else None
 
     def _spearman(self, counts: Sequence[int]) -> float | None:
         weights = [counts[kind] for kind in self._kind_of_pair]
         one, other = self._firsts.ranks(weights), self._seconds.ranks(weights)
         spread, other_spread = sum(map(mul, weights, map(mul, one, one))), sum(map(mul, weights, map(mul, other, other)))
-        if spread <= _NOTHING or other_spread <= _NOTHING:
+        if spread <= ROUNDING or other_spread <= ROUNDING:
             return None
         together: float = sum(map(mul, weights, map(mul, one, other)))
         return max(-1.0, min(1.0, together / float(sqrt(spread * other_spread))))
-
-
-_NOTHING = 1e-12
-"""A spread below this is the rounding of sums."""
 
 
 class _Ranks:

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, zip_longest
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
@@ -100,13 +100,10 @@ def _cost(message: RunMessage) -> float:
 
 def _kept(placed: Sequence[_Placed]) -> list[int]:
     """Return the indexes of the request and of the answer that a judge of criteria judges."""
-    log, owners = [], []
-    for at, (_, _, message) in enumerate(placed):
-        made = list(messages_of(message, {}))
-        log += made
-        owners += [at] * len(made)
+    owned = [(at, made) for at, (_, _, message) in enumerate(placed) for made in messages_of(message, {})]
+    log = [made for _, made in owned]
     draft = draft_index(log)
-    return sorted({owners[request_index(log, draft)], owners[draft]})
+    return sorted({owned[request_index(log, draft)][0], owned[draft][0]})
 
 
 # Each stretch begins before the end of the one before it, so that what happens at a border is in one part as a
@@ -197,7 +194,9 @@ def findings_run(judge: JudgeConfig, run: AgentRun, parts: Sequence[RunPart], re
     at_label = {place.label: at for at, (place, _, _) in enumerate(placed)}
     chosen = [at for at in _kept(placed) if _cost(placed[at][2]) <= KEPT_SHARE]
     left = CITED_SHARE
-    for label in _by_turns([_cited(part.run, result) for part, result in zip(parts, results, strict=True)]):
+    # The parts' citations are taken by turns, so that none has all before another has one.
+    cited = zip_longest(*(_cited(part.run, result) for part, result in zip(parts, results, strict=True)))
+    for label in dict.fromkeys(filter(None, chain.from_iterable(cited))):
         at = at_label[label]
         if at not in chosen and (cost := _cost(placed[at][2])) <= left:
             chosen.append(at)
@@ -226,12 +225,6 @@ def _placed_quotes(row: Mapping[str, Any], records: Sequence[_Record]) -> list[t
     """Return the quotes of a criterion's row, each with its record among those that were shown; others are left out."""
     quotes = objects_in(row.get("quotes"))
     return [(quote, records[at]) for quote in quotes if isinstance(at := quote.get("record"), int) and 0 <= at < len(records)]
-
-
-def _by_turns(lists: Sequence[Sequence[str]]) -> list[str]:
-    """Return the items of lists by turns, so that none has all before another has one."""
-    longest = max(map(len, lists), default=0)
-    return list(dict.fromkeys(items[at] for at in range(longest) for items in lists if at < len(items)))
 
 
 def _shown_output(part: AgentRun, result: JudgeResult) -> dict[str, JsonValue]:

@@ -105,15 +105,9 @@ def _read_bracket(text: str, opening: int) -> list[_WrittenCitation]:
     label = _LABEL.match(text, start)
     if label is None:
         return _after_words(text, opening)
-    if label["block"] is None and label["key"] is None and not _quotes_whole(text, label):
-        return []
-    return _read_items(text, opening, start)
-
-
-def _quotes_whole(text: str, label: re.Match[str]) -> bool:
-    """Tell whether a transcript as a whole is cited with words: `[T0: words]`, or a run's with tags around them; `[R1: words]` is prose."""
-    tagged = _TAGGED.match(text, label.end())
-    return tagged is not None or (label["run"] is None and text[label.end() : label.end() + 1] == ":")
+    # A whole transcript is cited only with words, `[T0: words]`, and a whole run with tags around them: `[R1: words]` is prose.
+    quotes = _TAGGED.match(text, label.end()) or (label["run"] is None and text[label.end() : label.end() + 1] == ":")
+    return _read_items(text, opening, start) if label["block"] or label["key"] or quotes else []
 
 
 def _after_words(text: str, opening: int) -> list[_WrittenCitation]:

@@ -93,11 +93,7 @@ class Judge:
         return await self.result(await self.start(run, repeat=repeat, retry=retry), run)
 
     async def request(self, run: AgentRun, *, repeat: int = 0) -> contract.JudgingRequest:
-        """Build the request that starts the judgement of a run, without starting it.
-
-        Raises:
-            InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
-        """
+        """Build the request that starts the judgement of a run, without starting it; raise InvalidRequest where the run is refused."""
         contract.refuse_unanswered(run)
         client = await self.connected()
         contract.refuse_large(run, stored=client.data_converter.external_storage is not None)
@@ -105,12 +101,7 @@ class Judge:
             return contract.JudgingRequest(judge=self.config, run=run, repeat=repeat, priority=self.priority)
 
     async def start(self, run: AgentRun, *, repeat: int = 0, retry: bool = False) -> str:
-        """Start the judgement of a run, or find it, and return its id; with `retry`, start one again that ended as a `FAILURE`.
-
-        Raises:
-            InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
-            ServerUnreachable: The server stays unreachable.
-        """
+        """Start the judgement of a run, or find it, and return its id; arguments and errors are those of a call."""
         client, request = await self.connected(), await self.request(run, repeat=repeat)
         name = contract.judging_id(self.config, run.sha256(), repeat, priority=self.priority)
 

@@ -59,18 +59,11 @@ def label_schema(judge: JudgeConfig) -> dict[str, Any]:
     """
     if not isinstance(judge, CriteriaJudge):
         return _optional(judge.output_schema)
-    ids = [criterion.id for criterion in judge.rubric.criteria]
-    return {
-        "type": "object",
-        "properties": {
-            "result": {"type": "string", "enum": ["satisfied", "needs_revision", "failed"]},
-            "score": {"type": "number", "minimum": 0, "maximum": 1},
-            "criteria": {"type": "object", "properties": {name: {"type": "boolean"} for name in ids}, "additionalProperties": False},
-            "scores": {"type": "object", "properties": {name: {"type": "number"} for name in ids}, "additionalProperties": False},
-            "explanation": {"type": "string"},
-        },
-        "additionalProperties": False,
-    }
+    own, ids = judge.output_schema["properties"], [criterion.id for criterion in judge.rubric.criteria]
+    kinds = {"criteria": "boolean", "scores": "number"}
+    by_id = {name: {"type": "object", "properties": {one: {"type": kind} for one in ids}} for name, kind in kinds.items()}
+    own = {name: own[name] for name in ("result", "score")} | by_id | {"explanation": own["explanation"]}
+    return _optional({"type": "object", "properties": own})
 
 
 def comparable(judge: JudgeConfig, output: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -150,7 +143,14 @@ def read_labels(path: Path, judge: JudgeConfig | None = None, *, schema: Mapping
         rows = chain([first], rows)
     labels: dict[tuple[str, str, str | None], Label] = {}
     for number, row in rows:
-        label = _parse_label(path, number, row, schema)
+        with explained(f"{path}, line {number}: "):
+            label = Label.model_validate(row)
+        closed = schema.get("additionalProperties") is not True
+        if unknown := next((name for name in label.label_value if closed and name not in schema["properties"]), None):
+            hint = did_you_mean(unknown, list(schema["properties"]))
+            raise InvalidRequest(f"{path}, line {number}: label_value has {clip(unknown)}.{hint}")
+        if problem := next(iter(problems_of(schema, label.label_value)), None):
+            raise InvalidRequest(f"{path}, line {number}: label_value {problem.removeprefix('$').lstrip('.')}")
         output = label.output if schema is CASE_LABELS else None
         if labels.setdefault((label.agent_run_id, label.created_by, output), label) is not label:
             problem = f"a second label for {label.agent_run_id!r} by {label.created_by!r}"
@@ -174,18 +174,6 @@ def json_lines(path: Path, text: str, cure: str) -> Iterator[tuple[int, Any]]:
                 yield number, strict_json(line.strip())
             except (ValueError, RecursionError) as error:
                 raise InvalidRequest(f"{path}, line {number}: no JSON: {error}; {cure}") from None
-
-
-def _parse_label(path: Path, number: int, row: object, schema: Mapping[str, Any]) -> Label:
-    with explained(f"{path}, line {number}: "):
-        label = Label.model_validate(row)
-    closed = schema.get("additionalProperties") is not True
-    unknown = next((name for name in label.label_value if closed and name not in schema["properties"]), None)
-    if unknown is not None:
-        raise InvalidRequest(f"{path}, line {number}: label_value has {clip(unknown)}.{did_you_mean(unknown, list(schema['properties']))}")
-    if problem := next(iter(problems_of(schema, label.label_value)), None):
-        raise InvalidRequest(f"{path}, line {number}: label_value {problem.removeprefix('$').lstrip('.')}")
-    return label
 
 
 KeyKind = Literal["category", "ordered", "number", "set"]

@@ -81,12 +81,7 @@ class PassRule:
         return (said,) if said else ()
 
     def gate(self, pass_rate: float | None = None, allow_errors: float = 0.0) -> PassGate | None:
-        """Return the rule as results carry it; None where none is stated.
-
-        Args:
-            pass_rate: The share of judged runs, 0 to 1, that has to pass; None where none decides.
-            allow_errors: The share of judgements, 0 to 1, that may be failures.
-        """
+        """Return the rule as results carry it, with what else a `PassGate` says; None where no rule is stated."""
         return PassGate(pass_if=self.values, pass_rate=pass_rate, allow_errors=allow_errors) if self.stated else None
 
 

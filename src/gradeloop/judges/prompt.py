@@ -82,18 +82,17 @@ def render_run(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int
     return "\n".join(lines)
 
 
-def is_cut(run: AgentRun, budget: int = TRANSCRIPT_BUDGET) -> bool:
+def is_cut(run: AgentRun) -> bool:
     """Return whether a run is too long for a judge to be shown all of it."""
     messages = (message for transcript in run.transcripts for message in transcript.messages)
-    return exceeds(budget, (len(str(part.record()["text"])) for message in messages for part in message.records()))
+    return exceeds(TRANSCRIPT_BUDGET, (len(str(part.record()["text"])) for message in messages for part in message.records()))
 
 
-def refuse_cut(runs: Iterable[AgentRun], budget: int = TRANSCRIPT_BUDGET) -> None:
+def refuse_cut(runs: Iterable[AgentRun]) -> None:
     """Raise InvalidRequest where a judge would not be shown all of a run."""
-    if name := next((run.id for run in runs if is_cut(run, budget)), None):
-        raise InvalidRequest(
-            f"--whole: the run {name!r} is longer than the {budget:,} characters that a judge is shown; split it, or judge it cut"
-        )
+    if name := next((run.id for run in runs if is_cut(run)), None):
+        shown = f"the {TRANSCRIPT_BUDGET:,} characters that a judge is shown"
+        raise InvalidRequest(f"--whole: the run {name!r} is longer than {shown}; split it, or judge it cut")
 
 
 def _records(run: AgentRun, budget: int, *, metadata: bool) -> Iterator[dict[str, object]]:

@@ -282,7 +282,7 @@ class OutputKey:
 
     @property
     def how(self) -> Literal["vote", "median"]:
-        """How rollouts are aggregated: choices are voted on, other numbers have a median."""
+        """Aggregation of rollouts: choices are voted on, other numbers have a median."""
         return "vote" if self.choices or self.type == "boolean" else "median"
 
     @property

@@ -64,12 +64,7 @@ def _parse_judge_in(path: Path, value: JsonValue) -> JudgeConfig:
 
 
 async def load_judge(name: str, registry: "JudgeRegistry | None", outside: Sequence[Path] = ()) -> JudgeConfig:
-    """Load the judge of a file, or `COLLECTION/RUBRIC[@VERSION]` of the registry.
-
-    Args:
-        name: The file, or the reference.
-        registry: Where references are looked up; not needed for a file.
-        outside: The folders besides its own in which a judge's file may name files.
+    """Load the judge of a file, or `COLLECTION/RUBRIC[@VERSION]` of the registry; `outside` as for `read_judge`.
 
     Raises:
         InvalidRequest: There is no such file or rubric.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
 
-from gradeloop.stats.intervals import CONFIDENCE, Interval, t_quantile
+from gradeloop.stats.intervals import CONFIDENCE, ROUNDING, Interval, t_quantile
 
 REPLICATES = 10_000
 """The number of draws: the ends of an interval are then stable to about a hundredth of its width."""
@@ -83,19 +83,15 @@ def accelerated_interval(
     if measured is None or not known or 2 * len(known) <= len(drawn):
         return None
     normal, count = NormalDist(), len(known)
-    below = (bisect_left(known, measured - _SAME) + bisect_right(known, measured + _SAME)) / 2
+    below = (bisect_left(known, measured - ROUNDING) + bisect_right(known, measured + ROUNDING)) / 2
     bias = normal.inv_cdf(min(max(below / count, 0.5 / count), 1 - 0.5 / count))
     speed = _acceleration(without)
 
     def share(probability: float) -> float:
         moved = bias + normal.inv_cdf(probability)
-        return normal.cdf(bias + moved / max(1 - speed * moved, _SAME))
+        return normal.cdf(bias + moved / max(1 - speed * moved, ROUNDING))
 
     return Interval(low=_quantile(known, share(tail)), high=_quantile(known, share(1 - tail)))
-
-
-_SAME = 1e-12
-"""Figures this close are the same one, computed in another order."""
 
 
 def _acceleration(without: Sequence[tuple[int, float | None]]) -> float:
@@ -106,7 +102,7 @@ def _acceleration(without: Sequence[tuple[int, float | None]]) -> float:
         return 0.0
     mean = math.fsum(count * value for count, value in known) / total
     squares = math.fsum(count * (mean - value) ** 2 for count, value in known)
-    return math.fsum(count * (mean - value) ** 3 for count, value in known) / (6 * squares**1.5) if squares > _SAME**2 else 0.0
+    return math.fsum(count * (mean - value) ** 3 for count, value in known) / (6 * squares**1.5) if squares > ROUNDING**2 else 0.0
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

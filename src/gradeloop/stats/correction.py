@@ -2,13 +2,10 @@
 
 import math
 from collections.abc import Iterable
-from statistics import NormalDist
 from typing import Literal
 
-from gradeloop.stats.intervals import CONFIDENCE, Figures, Interval, wilson, worth_of_one
+from gradeloop.stats.intervals import Figures, Interval, Z, wilson, worth_of_one
 from gradeloop.stats.reliability import Rated
-
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 class JudgeError(Figures):
@@ -58,7 +55,7 @@ def corrected_rate(passed: float, runs: float, error: JudgeError) -> CorrectedRa
         return None
     raw = passed / runs
     value = _clipped((raw + specificity - 1) / (sensitivity + specificity - 1))
-    square = _Z * _Z
+    square = Z * Z
     rate, count = (passed + square / 2) / (runs + square), runs + square
     found, good = (error.passed_found + 1) / (error.passed + 2), error.passed + 2
     left, bad = (error.failed_found + 1) / (error.failed + 2), error.failed + 2
@@ -69,7 +66,7 @@ def corrected_rate(passed: float, runs: float, error: JudgeError) -> CorrectedRa
     found_variance, left_variance = found * (1 - found) / good, left * (1 - left) / bad
     shift = 2 * square * (middle * found_variance - (1 - middle) * left_variance)
     variance = rate * (1 - rate) / count + middle**2 * found_variance + (1 - middle) ** 2 * left_variance
-    width = _Z * math.sqrt(variance) / slope
+    width = Z * math.sqrt(variance) / slope
     low, high = _clipped(middle + shift - width), _clipped(middle + shift + width)
     return CorrectedRate(raw=raw, value=value, low=min(low, value), high=max(high, value))
 

@@ -8,11 +8,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
 CONFIDENCE = 0.95
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
+
+ROUNDING = 1e-12
+"""Error of sums: figures this close are the same one, and a spread below this is none."""
 
 Parts = Sequence[tuple[float, float]]
-"""Of each cluster, how many of its runs or labels count, and how many it has, at least one."""
+"""Number of the runs or labels of each cluster that count, and of all that it has, at least one."""
 
 
 class Figures(BaseModel):
@@ -78,7 +81,7 @@ class Estimate(Figures):
         return form.format(self.value), bounds
 
 
-def wilson(passed: float, runs: float, z: float = _Z) -> Interval:
+def wilson(passed: float, runs: float, z: float = Z) -> Interval:
     """Return Wilson's score interval of a rate, which unlike the usual interval holds for few runs, and at 0 and 1.
 
     Args:
@@ -99,14 +102,14 @@ def t_quantile(degrees: int) -> float:
 
     Source: the expansion of Abramowitz and Stegun 1964, 26.7.5.
     """
-    return _Z + math.fsum(term / float(degrees) ** power for power, term in enumerate(_T_TERMS, 1))
+    return Z + math.fsum(term / float(degrees) ** power for power, term in enumerate(_T_TERMS, 1))
 
 
 _T_TERMS = (
-    (_Z**3 + _Z) / 4,
-    (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96,
-    (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384,
-    (79 * _Z**9 + 776 * _Z**7 + 1482 * _Z**5 - 1920 * _Z**3 - 945 * _Z) / 92_160,
+    (Z**3 + Z) / 4,
+    (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96,
+    (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384,
+    (79 * Z**9 + 776 * Z**7 + 1482 * Z**5 - 1920 * Z**3 - 945 * Z) / 92_160,
 )
 
 
@@ -140,7 +143,7 @@ def worth_of_one(parts: Parts) -> float:
     count, (_, total) = len(parts), _summed(parts)
     if not 1 < count < total:
         return 1.0 if count == total else 1 / total
-    return independent_runs(parts) / total * (_Z / t_quantile(count - 1)) ** 2
+    return independent_runs(parts) / total * (Z / t_quantile(count - 1)) ** 2
 
 
 def dispersion(parts: Parts) -> float:

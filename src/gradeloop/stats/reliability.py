@@ -9,10 +9,12 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple, TypeVar
 
+from gradeloop.stats.intervals import ROUNDING
+
 Rating = TypeVar("Rating", bound=Hashable)
 
 Counts = Mapping[tuple[Rating, Rating], float]
-"""How often the first rater said the one value and the second the other; fractions are allowed."""
+"""Counts of the first rater's value and the second's; fractions are allowed."""
 
 Value = float | str | frozenset[str]
 """A value that can be compared and counted; true and false count as 1 and 0."""
@@ -79,14 +81,10 @@ def weighted_kappa(counts: Counts[float]) -> float | None:
     return None if expected <= 0 else 1 - observed / expected
 
 
-_ROUNDING = 1e-12
-"""The error of sums of shares: chance agreement this close to 1 is 1."""
-
-
 def _beyond(chance: float, counts: Counts[Rating]) -> float | None:
     """Return the agreement beyond that of chance, as a share of what chance leaves."""
     same = sum(count for (one, other), count in counts.items() if one == other)
-    return None if chance >= 1 - _ROUNDING else (same / sum(counts.values()) - chance) / (1 - chance)
+    return None if chance >= 1 - ROUNDING else (same / sum(counts.values()) - chance) / (1 - chance)
 
 
 def _marginals(counts: Counts[Rating]) -> tuple[float, dict[Rating, float], dict[Rating, float]]:

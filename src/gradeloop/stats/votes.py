@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement
 from operator import mul
 
 from gradeloop.stats.bootstrap import bootstrap
-from gradeloop.stats.intervals import CONFIDENCE, Figures, at_most, upper_bound
+from gradeloop.stats.intervals import CONFIDENCE, ROUNDING, Figures, at_most, upper_bound
 
 
 class EffectiveVotes(Figures):
@@ -52,7 +52,7 @@ def effective_votes(rows: Sequence[Sequence[float]]) -> EffectiveVotes | None:
         spreads = {
             pair: sum(map(mul, draw, row)) / len(rows) - means[pair[0]] * means[pair[1]] for pair, row in zip(pairs, products, strict=True)
         }
-        own = [spreads[at, at] if spreads[at, at] > _ROUNDING else 0.0 for at in range(votes)]
+        own = [spreads[at, at] if spreads[at, at] > ROUNDING else 0.0 for at in range(votes)]
         known = [spreads[one, other] / math.sqrt(own[one] * own[other]) for one, other in pairs if one < other and own[one] and own[other]]
         correlation = math.fsum(known) / len(known) if known else None
         return [correlation, None if correlation is None else votes / (1 + (votes - 1) * max(correlation, 0.0))]
@@ -64,10 +64,6 @@ def effective_votes(rows: Sequence[Sequence[float]]) -> EffectiveVotes | None:
     _, interval = bootstrap(counts, figures, replicates=1_000)
     low, high = (interval.low, interval.high) if interval else (1.0, float(votes))
     return EffectiveVotes(votes=votes, effective=effective, correlation=correlation, low=low, high=high, runs=len(rows))
-
-
-_ROUNDING = 1e-12
-"""A spread below this is the rounding of sums."""
 
 
 def flip_rate(values: Sequence[Hashable]) -> float | None:

@@ -353,17 +353,20 @@ async def run_backtest(options: BacktestOptions) -> Backtest | None:
     asked = [request for story in stories for request in story.requests()]
     if options.asking.preview:
         seen = await preview_requests(asked, set(), dict(os.environ), own_store() if options.asking.store else None)
+        changed = dict.fromkeys(one.id for story in stories for one in story.new.criteria if one.id not in story.kept)
+        what = f"only {', '.join(changed)} changed" if changed else "no question changed"
+        basis = f"{counted(len(stories), 'thread')}, {counted(sum(len(story.evaluations) for story in stories), 'draft')}; {what}"
         cost = f", {_price(seen.cost_usd)}" if seen.calls else ""
-        text = f"{_basis(stories)}: {counted(seen.calls, 'call')}{cost}" + (f"; {seen.cached:,} cached" if seen.cached else "")
+        text = f"{basis}: {counted(seen.calls, 'call')}{cost}" + (f"; {seen.cached:,} cached" if seen.cached else "")
         show_lines(seen.model_dump(mode="json"), [text], as_json=options.asking.as_json)
         return None
     results = await ask(options.asking, asked, Console(stderr=True, highlight=False, markup=False, emoji=False), [own]) if asked else []
-    values = [(one.agent_run_id, one.label_value.get("criteria")) for one in labels]
-    votes: dict[tuple[str, str], list[bool]] = {}
-    for name, value in values:
+    more = Counter[tuple[str, str]]()
+    for one in labels:
+        value = one.label_value.get("criteria")
         for key, passed in value.items() if isinstance(value, dict) else ():
-            votes.setdefault((name, key), []).append(bool(passed))
-    said = {place: 2 * sum(votes) > len(votes) for place, votes in votes.items() if 2 * sum(votes) != len(votes)}  # a split says nothing
+            more[one.agent_run_id, key] += 1 if passed else -1
+    said = {place: count > 0 for place, count in more.items() if count}  # people who are split say nothing
     return report_backtest(stories, {one.agent_run_id: one for one in results}, left_out, said)
 
 
@@ -409,12 +412,6 @@ def _story_or_reason(thread: Any, *about: Any) -> Story | str:  # noqa: ANN401 -
 
 def _price(cost_usd: float | None) -> str:
     return "what that costs is unknown: a model has no price" if cost_usd is None else money(cost_usd) or "nothing to pay"
-
-
-def _basis(stories: Sequence[Story]) -> str:
-    changed = dict.fromkeys(one.id for story in stories for one in story.new.criteria if one.id not in story.kept)
-    what = f"only {', '.join(changed)} changed" if changed else "no question changed"
-    return f"{counted(len(stories), 'thread')}, {counted(sum(len(story.evaluations) for story in stories), 'draft')}; {what}"
 
 
 def backtest_lines(found: Backtest, rubric: Path) -> Iterator[str]:

@@ -45,7 +45,6 @@ from gradeloop.reports.html import checked_page, document, write_page
 from gradeloop.settings.endpoints import loopback_servers
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.stats.intervals import Estimate
-from gradeloop.stats.votes import Band
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, token_count
@@ -162,8 +161,12 @@ def agreement_lines(found: Agreement) -> Iterator[str | Table]:
         yield f"people contradict one another on {counted(len(found.contradictory), 'run')}, of which every label counts: {names}"
     for key in found.keys:
         yield from _key_lines(key)
-        if found.risk is not None:
-            yield band_line(key.band, found.risk)
+        if (band := key.band) is not None:
+            error = f"{band.error:.1%} of them wrong on {counted(band.labels, 'label')}, {band.bound:.1%} at most"
+            trusted = f"trust verdicts of {band.threshold:.0%} of the votes or more, {band.coverage:.1%} of all"
+            yield f"at a risk of {band.risk:.1%}: {trusted}; {error}"
+        elif found.risk is not None:
+            yield f"at a risk of {found.risk:.1%}: with these labels the judge may decide nothing without a person"
     for row in found.stability:
         yield from stability_lines(row)
     for odd in found.disagreements[:DISAGREEMENTS]:
@@ -187,7 +190,9 @@ def _key_lines(key: KeyAgreement) -> Iterator[str | Table]:
         yield f"{value}: {', '.join(parts)}"
     if key.confusion:
         yield "rows are labels, columns the judge"
-        yield _confusion(key.confusion)
+        labels, names = sorted(key.confusion), sorted({name for row in key.confusion.values() for name in row} | set(key.confusion))
+        counts = (Column(name, [str(key.confusion[label].get(name, 0)) for label in labels], right=True) for name in names)
+        yield table([Column("", labels, wraps=True), *counts])
     if key.ceiling is not None:
         yield ceiling_line(key.ceiling)
     if key.pass_rate is not None:
@@ -215,14 +220,6 @@ def ceiling_line(ceiling: HumanCeiling) -> str:
     return f"people agree with one another in {human[0]} ({human[1]}), the judge with them in {judge[0]} ({judge[1]})"
 
 
-def band_line(band: Band | None, risk: float) -> str:
-    """Return the share of votes from which on a judge may decide without a person."""
-    if band is None:
-        return f"at a risk of {risk:.1%}: with these labels the judge may decide nothing without a person"
-    error = f"{band.error:.1%} of them wrong on {counted(band.labels, 'label')}, {band.bound:.1%} at most"
-    return f"at a risk of {risk:.1%}: trust verdicts of {band.threshold:.0%} of the votes or more, {band.coverage:.1%} of all; {error}"
-
-
 def _pass_rate_lines(rate: MeasuredPassRate) -> Iterator[str]:
     raw, interval = rate.raw.texts()
     yield f"pass rate of {counted(rate.runs, 'judged run')}: {raw} ({interval}) as the judge says"
@@ -230,12 +227,6 @@ def _pass_rate_lines(rate: MeasuredPassRate) -> Iterator[str]:
         yield "  not corrected: labels of both kinds are needed, on which the judge is better than chance"
     else:
         yield f"  {fixed.value:.1%} ({fixed.low:.1%} to {fixed.high:.1%}) corrected for the judge's error on the labels"
-
-
-def _confusion(rows: Mapping[str, Mapping[str, int]]) -> Table:
-    labels, names = sorted(rows), sorted({name for row in rows.values() for name in row} | set(rows))
-    counts = (Column(name, [str(rows[label].get(name, 0)) for label in labels], right=True) for name in names)
-    return table([Column("", labels, wraps=True), *counts])
 
 
 FAIL_UNDER_HELP = "Exit 1 when the interval of FIGURE (kappa, accuracy, ...) reaches below this value; repeatable."
