@@ -21,7 +21,7 @@ from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.pages.read_batch import stored_batch_page
 from gradeloop.batches.unsure import unsure_batches
 from gradeloop.contract.evaluation import Verdict, VerdictRow
-from gradeloop.stats.votes import choose_band
+from gradeloop.stats.reliability import choose_band
 from tests.rig.batch_results import case as result_in
 from tests.rig.batch_results import summary_of
 from tests.rig.batches import batching, breaks, case, drafted

@@ -15,8 +15,7 @@ from gradeloop.stats.bootstrap import binomial, bootstrap
 from gradeloop.stats.correction import JudgeError, corrected_rate, labels_wanted
 from gradeloop.stats.intervals import t_quantile, wilson
 from gradeloop.stats.ranking import bradley_terry, rank
-from gradeloop.stats.reliability import Rated, cohen_kappa, f1, gwet_ac1
-from gradeloop.stats.votes import choose_band, effective_votes, flip_rate
+from gradeloop.stats.reliability import Rated, choose_band, cohen_kappa, effective_votes, f1, flip_rate, gwet_ac1
 
 RUNS = 1000
 LOWEST = 0.93

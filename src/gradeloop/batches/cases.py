@@ -26,7 +26,7 @@ from gradeloop.grading.templates import fill_late, late_names
 from gradeloop.grading.verdicts import GraderConversation, first_judge
 from gradeloop.judges.answers import Rollout
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest, SchemaJudge
-from gradeloop.stats.votes import is_below
+from gradeloop.stats.reliability import is_below
 from gradeloop.text import shortened
 
 

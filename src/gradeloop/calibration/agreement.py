@@ -32,8 +32,7 @@ from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at
 from gradeloop.stats.correction import CorrectedRate, JudgeError, hold_verdicts
 from gradeloop.stats.intervals import Estimate, wilson
-from gradeloop.stats.reliability import Rated, cohen_kappa
-from gradeloop.stats.votes import Band, EffectiveVotes, choose_band, effective_votes
+from gradeloop.stats.reliability import Band, EffectiveVotes, Rated, choose_band, cohen_kappa, effective_votes
 from gradeloop.text import canonical_json, objects_in
 
 

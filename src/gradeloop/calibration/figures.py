@@ -233,24 +233,12 @@ class NumberFigures:
         known = [value for judged, labels in kinds for value in (judged, *labels) if value is not None]
         middle = sum(known) / len(known) if known else 0.0
         pairs = [[] if judged is None else [(label - middle, judged - middle) for label in labels] for judged, labels in kinds]
-        self._moments = [
-            [sum(part(x, y) for x, y in rows) for rows in pairs]
-            for part in (
-                lambda _x, _y: 1.0,
-                lambda x, _: x,
-                lambda _, y: y,
-                lambda x, _: x * x,
-                lambda _, y: y * y,
-                lambda x, y: (x - y) ** 2,
-                lambda x, y: abs(x - y),
-            )
-        ]
+        terms = [[(1.0, x, y, x * x, y * y, (x - y) ** 2, abs(x - y)) for x, y in rows] for rows in pairs]
+        self._moments = [[sum(term[at] for term in rows) for rows in terms] for at in range(7)]
         units = [[value - middle for value in (*labels, *(() if judged is None else (judged,)))] for judged, labels in kinds]
         paired = [unit if len(unit) > 1 else [] for unit in units]
-        self._sizes = [float(len(unit)) for unit in paired]
-        self._sums = [sum(unit) for unit in paired]
-        self._squares = [sum(value * value for value in unit) for unit in paired]
-        spreads = zip(self._sizes, self._sums, self._squares, strict=True)
+        spreads = [(float(len(unit)), sum(unit), sum(value * value for value in unit)) for unit in paired]
+        self._spread = [[spread[at] for spread in spreads] for at in range(3)]
         self._observed = [2 * (size * square - total**2) / (size - 1) if size else 0.0 for size, total, square in spreads]
         self._firsts, self._seconds = _Ranks([x for rows in pairs for x, _ in rows]), _Ranks([y for rows in pairs for _, y in rows])
         self._kind_of_pair = [at for at, rows in enumerate(pairs) for _ in rows]
@@ -259,17 +247,14 @@ class NumberFigures:
         """Return the figures where kinds of runs occur so often."""
         total, first, second, first_squares, second_squares, squares, absolute = (sum(map(mul, counts, row)) for row in self._moments)
         expected = first_squares + second_squares - 2 * first * second / total if total else 0.0
+        size, of_all, square, observed = (sum(map(mul, counts, row)) for row in (*self._spread, self._observed))
+        by_chance = 2 * (size * square - of_all**2)
         return {
             "weighted_kappa": 1 - squares / expected if expected > ROUNDING else None,
-            "alpha": self._alpha(counts),
+            "alpha": 1 - (size - 1) * observed / by_chance if by_chance > ROUNDING * size * size else None,
             "spearman": self._spearman(counts),
             "mean_error": absolute / total if total else None,
         }
-
-    def _alpha(self, counts: Sequence[int]) -> float | None:
-        size, total, square = (sum(map(mul, counts, row)) for row in (self._sizes, self._sums, self._squares))
-        expected = 2 * (size * square - total**2)
-        return 1 - (size - 1) * sum(map(mul, counts, self._observed)) / expected if expected > ROUNDING * size * size else None
 
     def _spearman(self, counts: Sequence[int]) -> float | None:
         weights = [counts[kind] for kind in self._kind_of_pair]

@@ -129,13 +129,7 @@ def _stretches(costs: Sequence[float], room: float) -> list[tuple[int, int]]:
         first = back
 
 
-def _excerpt(
-    judge: JudgeConfig,
-    run: AgentRun,
-    placed: Sequence[_Placed],
-    chosen: Iterable[int],
-    **about: Any,  # noqa: ANN401 - fields of RunExcerpt
-) -> AgentRun:
+def _excerpt(judge: JudgeConfig, run: AgentRun, placed: Sequence[_Placed], chosen: Iterable[int], **about: Any) -> AgentRun:  # noqa: ANN401
     """Return some messages of a run as an excerpt, with the metadata that the judge may be shown."""
     shows_metadata = not isinstance(judge, CriteriaJudge) and judge.show_metadata
     transcripts, numbers = list[RunTranscript](), dict[int, tuple[int, ...]]()

@@ -131,16 +131,16 @@ def _read_items(text: str, opening: int, start: int) -> list[_WrittenCitation]:
     at = start
     while label := _LABEL.match(text, at):
         items += _read_item(text, at, label)
-        *before, last = items
+        last = items[-1]
         if last.problem in {OPEN_ENDED, NOT_CLOSED}:
             return items
         if closing := _CLOSED.match(text, last.end):
-            return items if before else [replace(last, start=opening, end=closing.end())]
+            return items if len(items) > 1 else [replace(last, start=opening, end=closing.end())]
         separator = _SEPARATOR.match(text, last.end)
         if separator is None:
             closing_at = text.find("]", last.end, last.end + QUOTE_CHARACTERS)
             problem, end = (NOT_CLOSED, last.end) if closing_at < 0 else (UNREADABLE, closing_at + 1)
-            return [*before, _WrittenCitation(last.start, end, last.label, problem=problem)]
+            return [*items[:-1], _WrittenCitation(last.start, end, last.label, problem=problem)]
         at = separator.end()
     return items
 

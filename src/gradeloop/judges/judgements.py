@@ -16,8 +16,7 @@ from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, CriteriaJudge, JudgeConfig, JudgeResult, judging_id
 from gradeloop.judges.schema import problems_of, refuse_schema, value_at, values_in
 from gradeloop.stats.intervals import Estimate
-from gradeloop.stats.reliability import Rated
-from gradeloop.stats.votes import flip_rate
+from gradeloop.stats.reliability import Rated, flip_rate
 from gradeloop.text import canonical_json, clip, counted, did_you_mean, one_line, strict_json
 
 _DOCENT_KEYS = ("id", "label_set_id", "creator_email", "created_at")

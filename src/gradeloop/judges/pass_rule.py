@@ -11,7 +11,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.grading.verdicts import contradicted, contradiction
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, PassGate
 from gradeloop.judges.schema import Path, keys_of, value_at
-from gradeloop.stats.votes import is_below
+from gradeloop.stats.reliability import is_below
 from gradeloop.text import canonical_json, clip, did_you_mean, objects_in
 
 _GOOD = {"true", "pass", "passes", "passed", "match", "yes", "correct", "satisfied", "met"}

@@ -6,11 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -22,7 +21,7 @@ from gradeloop.batches.cli.judge_again import preview_lines, preview_requests
 from gradeloop.batches.cli.runs import MappingFile
 from gradeloop.batches.judge_many import JudgementRequest, MakeOptions, make_judgements
 from gradeloop.batches.reader import BatchReader
-from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, MeasuredPassRate, measure_agreement, measure_ratings
+from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, measure_agreement, measure_ratings
 from gradeloop.calibration.check_report import Answered, CheckReport, Question, ask_about, report_check
 from gradeloop.calibration.figures import NAMES, cluster_line, figure_texts
 from gradeloop.calibration.labelled_sets import read_labelled_set
@@ -195,10 +194,13 @@ def _key_lines(key: KeyAgreement) -> Iterator[str | Table]:
         yield table([Column("", labels, wraps=True), *counts])
     if key.ceiling is not None:
         yield ceiling_line(key.ceiling)
-    if key.pass_rate is not None:
-        yield from _pass_rate_lines(key.pass_rate)
-    if key.panel is not None:
-        panel = key.panel
+    if (rate := key.pass_rate) is not None:
+        raw, interval = rate.raw.texts()
+        yield f"pass rate of {counted(rate.runs, 'judged run')}: {raw} ({interval}) as the judge says"
+        fixed = rate.corrected and f"{rate.corrected.value:.1%} ({rate.corrected.low:.1%} to {rate.corrected.high:.1%}) corrected"
+        lacking = "not corrected: labels of both kinds are needed, on which the judge is better than chance"
+        yield f"  {fixed} for the judge's error on the labels" if fixed else f"  {lacking}"
+    if (panel := key.panel) is not None:
         worth = f"{panel.effective:.1f} independent ones ({panel.low:.1f} to {panel.high:.1f})"
         yield f"{panel.votes} votes of a judgement are worth {worth}, on {counted(panel.runs, 'run')}"
 
@@ -220,25 +222,13 @@ def ceiling_line(ceiling: HumanCeiling) -> str:
     return f"people agree with one another in {human[0]} ({human[1]}), the judge with them in {judge[0]} ({judge[1]})"
 
 
-def _pass_rate_lines(rate: MeasuredPassRate) -> Iterator[str]:
-    raw, interval = rate.raw.texts()
-    yield f"pass rate of {counted(rate.runs, 'judged run')}: {raw} ({interval}) as the judge says"
-    if (fixed := rate.corrected) is None:
-        yield "  not corrected: labels of both kinds are needed, on which the judge is better than chance"
-    else:
-        yield f"  {fixed.value:.1%} ({fixed.low:.1%} to {fixed.high:.1%}) corrected for the judge's error on the labels"
-
-
 FAIL_UNDER_HELP = "Exit 1 when the interval of FIGURE (kappa, accuracy, ...) reaches below this value; repeatable."
 AT_HELP = "What --fail-under compares: the lower bound of a figure's interval, or the figure itself."
 PROBE_HELP = "Also probe: order, verbosity, style, self-preference, paraphrase, each beside repetition; repeatable."
 
 
-class Compared(StrEnum):
-    """Part of a figure that a bound is held against."""
-
-    BOUND = "bound"
-    POINT = "point"
+Compared = Literal["bound", "point"]
+"""Part of a figure that a bound is held against."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +267,7 @@ class CheckOptions:
     probe: Annotated[tuple[str, ...], typer.Option(metavar="NAME", help=PROBE_HELP)] = ()
     passes: Annotated[tuple[str, ...], PASSED_BY] = ()
     fail_under: Annotated[tuple[str, ...], typer.Option(metavar="FIGURE=VALUE", help=FAIL_UNDER_HELP)] = ()
-    at: Annotated[Compared, typer.Option(help=AT_HELP)] = Compared.BOUND
+    at: Annotated[Compared, typer.Option(help=AT_HELP)] = "bound"
     asking: AskFlags = AskFlags()
 
 
@@ -326,10 +316,10 @@ def parse_bounds(texts: Sequence[str]) -> dict[str, float]:
     return bounds
 
 
-def code_of(found: CheckReport, bounds: Mapping[str, float], at: Compared = Compared.BOUND) -> tuple[int, list[str]]:
+def code_of(found: CheckReport, bounds: Mapping[str, float], at: Compared = "bound") -> tuple[int, list[str]]:
     """Return the exit code of a measurement, and a line for each figure that misses its bound."""
     figures = {name: found.figures.get(name, Estimate()) for name in bounds}
-    values = {name: figure.value if at is Compared.POINT else figure.low for name, figure in figures.items()}
+    values = {name: figure.value if at == "point" else figure.low for name, figure in figures.items()}
     if not found.figures["coverage"].value or None in values.values():
         odd = (f"{NAMES[name]} has no {'value' if figures[name].value is None else 'interval'}" for name in bounds if values[name] is None)
         return NO_VERDICT, [f"{problem} on so few items, and --fail-under cannot decide" for problem in odd]
@@ -337,7 +327,7 @@ def code_of(found: CheckReport, bounds: Mapping[str, float], at: Compared = Comp
     for name, value in values.items():
         if value is not None and value < bounds[name]:
             point, interval = figure_texts(name, figures[name])
-            cure = "" if at is Compared.POINT else f"; --at {Compared.POINT} compares the figure itself"
+            cure = "" if at == "point" else "; --at point compares the figure itself"
             missed.append(f"{NAMES[name]} is {point} ({interval}), and --fail-under wants {bounds[name]:g}{cure}")
     return CAPPED if missed else 0, missed
 
@@ -433,7 +423,7 @@ ASKED = {"pair": "which of two answers is better", "verdict": "whether an answer
 """The forms of questions in words."""
 
 
-def check_page(found: CheckReport, bounds: Mapping[str, float], at: Compared = Compared.BOUND) -> str:
+def check_page(found: CheckReport, bounds: Mapping[str, float], at: Compared = "bound") -> str:
     """Return the page: figures with intervals and bounds, categories, probes, cost, and the worst disagreements with their transcripts."""
     code, missed = code_of(found, bounds, at)
     measure = "mean_error" if found.form == "score" else "accuracy"
@@ -444,7 +434,7 @@ def check_page(found: CheckReport, bounds: Mapping[str, float], at: Compared = C
         "asked": ASKED[found.form],
         "judgements": f"{found.judgements:,}",
         "tokens": token_count(found.usage.tokens),
-        "cost": money(found.usage.cost_usd) if found.usage.cost_usd else "",
+        "cost": money(found.usage.cost_usd),
     }
     return document(
         "calibration.html",
