@@ -29,6 +29,9 @@ from gradeloop.text import shortened
 
 Order = Literal["AB", "BA"]
 
+Answer = tuple[str, ...] | PassRule
+"""The key of the judge's output that says which of a pair is better, or how good an answer is; the rule that passes a verdict."""
+
 Verdict = bool | float | str | None
 """A judge's value in the terms of the labels; None where it says nothing, or is unsure."""
 
@@ -57,8 +60,7 @@ class Question:
     item: Item
     judge: JudgeConfig
     run: AgentRun
-    answer: tuple[str, ...] | PassRule
-    """The key of the judge's output that says which of a pair is better, or how good an answer is; the rule that passes a verdict."""
+    answer: Answer
     order: Order = "AB"
     repeat: int = 0
     """Number of this judgement of the question, from 0."""
@@ -75,23 +77,22 @@ class Question:
         return None if said is None else str(said) if self.order == "AB" else {"A": "B", "B": "A"}.get(str(said), "tie")
 
 
-def ask_about(judge: JudgeConfig, labelled: LabelledSet, passes: Sequence[str] = (), *, both_orders: bool = True) -> Iterator[Question]:
+def ask_about(judge: JudgeConfig, labelled: LabelledSet, passes: Sequence[str] = ()) -> Iterator[Question]:
     """Yield the questions about a labelled set, two for every pair of answers: in both orders.
 
     Raises:
         InvalidRequest: An item's criterion is refused; or as `fitted_judge` says.
     """
-    scale = labelled.scale
+    orders: tuple[Order, ...] = ("AB", "BA") if labelled.form == "pair" else ("AB",)
     for item in labelled.items:
         with explained(f"the item {item.id!r}: "):
-            asked, answer = fitted_judge(judge, labelled.form, item.criterion, passes, scale)
-        scaled = _scaled(asked, answer, scale) if labelled.form == "score" else (1.0, 0.0)
-        orders: tuple[Order, ...] = ("AB", "BA") if labelled.form == "pair" and both_orders else ("AB",)
+            asked, answer = fitted_judge(judge, labelled, item.criterion, passes)
+        scaled = _scaled(asked, answer, labelled.scale) if labelled.form == "score" else (1.0, 0.0)
         for order in orders:
             yield Question(item, asked, run_of(item, order), answer, order, scaled=scaled)
 
 
-def _scaled(judge: JudgeConfig, path: tuple[str, ...] | PassRule, scale: tuple[int, int]) -> tuple[float, float]:
+def _scaled(judge: JudgeConfig, path: Answer, scale: tuple[int, int]) -> tuple[float, float]:
     """Return the factor and the summand that put scores on a scale, by the judge's schema; raise InvalidRequest without bounds."""
     schema = next(inner for at, inner in values_in(judge.output_schema) if at == path)
     low, high = min(schema.get("enum", [schema.get("minimum")])), max(schema.get("enum", [schema.get("maximum")]))
@@ -102,9 +103,7 @@ def _scaled(judge: JudgeConfig, path: tuple[str, ...] | PassRule, scale: tuple[i
     return factor, scale[0] - low * factor
 
 
-def fitted_judge(
-    judge: JudgeConfig, form: Form, criterion: str, passes: Sequence[str] = (), scale: tuple[int, int] = (1, 5)
-) -> tuple[JudgeConfig, tuple[str, ...] | PassRule]:
+def fitted_judge(judge: JudgeConfig, labelled: LabelledSet, criterion: str, passes: Sequence[str]) -> tuple[JudgeConfig, Answer]:
     """Return the judge that is asked, and the key that answers; for a verdict the rule that passes it, by the values of `--pass`.
 
     A judge whose own output answers a form is asked as it is; else its rubric and its model are, with the form's schema. A criterion of
@@ -113,20 +112,21 @@ def fitted_judge(
     Raises:
         InvalidRequest: Nothing says which of two values passes, or a judge by criteria has `passes`.
     """
+    form = labelled.form
     fitted: dict[str, Any] = {"id": "", "abstain": None, "escalate": None}  # these two name keys that a fitted judge does not have
     if isinstance(judge, CriteriaJudge):
         if passes:
             raise InvalidRequest("--pass is for a judge with a schema; one by criteria passes what is satisfied, so leave it out")
         if form == "verdict":
-            fitted |= {"rubric": Rubric.model_validate({"criteria": [criterion]})} if criterion else {}
-            judge = judge.model_copy(update=fitted if criterion else {"id": ""})
+            asked_alone = fitted | {"rubric": Rubric.model_validate({"criteria": [criterion]})} if criterion else {"id": ""}
+            judge = judge.model_copy(update=asked_alone)
             return judge, PassRule(judge, ())
         text = "\n".join(f"- {one.text}" for one in judge.rubric.criteria)
         judge = SchemaJudge(rubric_text=text, judge_model=judge.grader.model if judge.grader else None)
     elif not criterion and (own := _own_answer(judge, form, PassRule(judge, passes))) is not None:
         return judge, own
     name, schema = _SCHEMAS[form]
-    asked, (low, high) = _ASKED[form], scale
+    asked, (low, high) = _ASKED[form], labelled.scale
     if form == "score":
         whole = high - low > 1
         schema = {"type": "integer" if whole else "number", "minimum": low, "maximum": high}
@@ -137,7 +137,7 @@ def fitted_judge(
     return judge, PassRule(judge, (f"{name}=true",)) if form == "verdict" else (name,)
 
 
-def _own_answer(judge: SchemaJudge, form: Form, rule: PassRule) -> tuple[str, ...] | PassRule | None:
+def _own_answer(judge: SchemaJudge, form: Form, rule: PassRule) -> Answer | None:
     if form == "verdict" and rule.stated:
         return rule
     for key in compared_keys(judge.output_schema):

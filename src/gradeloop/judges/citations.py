@@ -151,8 +151,10 @@ def _read_item(text: str, start: int, first: re.Match[str]) -> list[_WrittenCita
     last: _Label | None = None
     if label.block is not None and label.key is None and (ranged := _RANGED.match(text, end)):
         last, last_start, end = _read_last(text, label, ranged)
-        if _quote_starts(text, end) is None:
-            return _ends_of_range((start, first.end()), (last_start, end), label, last)
+        if _quote_starts(text, end) is None:  # both ends are citations: where both blocks are there, so are those between
+            backwards = last.transcript != label.transcript or last.block is None or label.block > last.block
+            problem = f"{label.name} to {last.name} is no range of blocks of one transcript" if backwards else None
+            return [_WrittenCitation(start, first.end(), label), _WrittenCitation(last_start, end, last, problem=problem)]
     if tagged := _TAGGED.match(text, end):
         stop = text.find(_END, tagged.end())
         if stop < 0 or not (_CLOSED.match(text, stop + len(_END)) or _SEPARATOR.match(text, stop + len(_END))):
@@ -175,13 +177,6 @@ def _read_last(text: str, first: _Label, ranged: re.Match[str]) -> tuple[_Label,
     if label is None:
         return first, ranged.end(), ranged.end()
     return _Label.of(label), label.start(), label.end()
-
-
-def _ends_of_range(first_span: tuple[int, int], last_span: tuple[int, int], first: _Label, last: _Label) -> list[_WrittenCitation]:
-    """Return both ends of a range as citations of their own: where both blocks are there, so are those between."""
-    backwards = last.transcript != first.transcript or last.block is None or (first.block or 0) > last.block
-    problem = f"{first.name} to {last.name} is no range of blocks of one transcript" if backwards else None
-    return [_WrittenCitation(*first_span, first), _WrittenCitation(*last_span, last, problem=problem)]
 
 
 def _quote_starts(text: str, at: int) -> int | None:

@@ -334,10 +334,8 @@ def refuse_foreign_results(path: Path, judge: JudgeConfig, results: Sequence[Jud
     for number, result in enumerate(results, 1):
         by = f"{clip(result.rubric_id)} version {result.rubric_version}, judge_sha256 {result.judge_sha256}"
         if by != own:
-            raise InvalidRequest(
-                f"{path}, judgement {number}: {result.agent_run_id!r} was judged by {by}, and this judge is {own}; "
-                "name the judge that wrote it, with its --grader if it had one"
-            )
+            cure = "name the judge that wrote it, with its --grader if it had one"
+            raise InvalidRequest(f"{path}, judgement {number}: {result.agent_run_id!r} was judged by {by}, and this judge is {own}; {cure}")
 
 
 FLIPPING = 10

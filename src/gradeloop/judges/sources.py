@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
-
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
@@ -43,20 +41,15 @@ def read_judge(path: Path, outside: Sequence[Path] = ()) -> JudgeConfig:
             raise InvalidRequest(f"the judge {str(path)!r} is a folder; name a file in it")
         cure = "name a file, or COLLECTION/RUBRIC of the registry; `gradeloop init --kind judge` writes one"
         raise InvalidRequest(f"the judge {str(path)!r} does not exist; {cure}")
-    if path.suffix not in YAML_SUFFIXES:
-        return _parse_judge_in(path, {"rubric": read_rubric_file(path)})
-    value, placed = read_placed(path, "the judge")
+    is_text = path.suffix not in YAML_SUFFIXES
+    value, placed = ({"rubric": read_rubric_file(path)}, {}) if is_text else read_placed(path, "the judge")
     scope, where = FileScope.of(path, outside), Location(f"the judge {str(path)!r}", (), placed)
-    if isinstance(value, dict) and value.get("rubric") is not None:
+    if not is_text and isinstance(value, dict) and value.get("rubric") is not None:
         value["rubric"] = inline_prompts(value["rubric"], scope, where.at("rubric"))
         refuse_bad_rubric(value["rubric"], placed, ("rubric",), where.file)
     elif isinstance(value, dict) and "criteria" in value:
         value = inline_prompts(value, scope, where)
         refuse_bad_rubric(value, placed, (), where.file)
-    return _parse_judge_in(path, value)
-
-
-def _parse_judge_in(path: Path, value: JsonValue) -> JudgeConfig:
     try:
         return parse_judge(value)
     except InvalidRequest as error:

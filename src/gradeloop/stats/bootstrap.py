@@ -15,8 +15,6 @@ REPLICATES = 10_000
 SEED = 20_090_101
 """The seed of the draws: the same labels give the same interval on every machine."""
 
-TAIL = (1 - CONFIDENCE) / 2
-
 Statistic = Callable[[Sequence[int]], Sequence[float | None]]
 """A function of how often each kind of run occurs, which returns one or more figures."""
 
@@ -37,7 +35,7 @@ def bootstrap(
     Student's t as Hesterberg has them, 2015, https://doi.org/10.1080/00031305.2015.1089789.
     """
     total = sum(counts)
-    tail = NormalDist().cdf(-t_quantile(total - 1)) if few and total > 1 else TAIL
+    tail = NormalDist().cdf(-t_quantile(total - 1)) if few and total > 1 else (1 - CONFIDENCE) / 2
     measured = statistic(counts)
     drawn = [statistic(draw) for draw in _draws(counts, replicates, seed)]
     without = [
@@ -70,7 +68,7 @@ def over_clusters(clusters: Sequence[Sequence[int]], statistic: Statistic) -> St
 
 
 def accelerated_interval(
-    measured: float | None, drawn: Sequence[float | None], without: Sequence[tuple[int, float | None]], tail: float = TAIL
+    measured: float | None, drawn: Sequence[float | None], without: Sequence[tuple[int, float | None]], tail: float
 ) -> Interval | None:
     """Return the bias-corrected and accelerated interval of a figure.
 

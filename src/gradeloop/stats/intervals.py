@@ -52,12 +52,9 @@ class Estimate(Figures):
         return cls(value=value, low=interval and interval.low, high=interval and interval.high, of=of)
 
     @classmethod
-    def share(cls, part: float, whole: int, runs: int | None = None) -> "Estimate":
-        """Return a share with Wilson's interval over as many runs as the whole has; several labels of one run are one run."""
-        runs = whole if runs is None else runs
-        if not whole or not runs:
-            return cls(of=runs)
-        return cls.within(part / whole, wilson(part if runs == whole else part / whole * runs, runs), runs)
+    def share(cls, part: float, whole: int) -> "Estimate":
+        """Return a share with Wilson's interval."""
+        return cls.within(part / whole, wilson(part, whole), whole) if whole else cls()
 
     @classmethod
     def of_clusters(cls, clusters: Iterable[Parts], *, several: bool = False) -> "Estimate":

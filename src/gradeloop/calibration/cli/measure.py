@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -98,7 +99,10 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
 
     async def measure(labels: Path) -> Agreement:
         registry = open_registry() if results is None or not names_file(judge) else None
-        config = as_judged(await load_judge(judge, registry, own_outside_roots(allow_outside)), grader)
+        config = await load_judge(judge, registry, own_outside_roots(allow_outside))
+        # Its judgements are those with the model by which `gradeloop judge` asks it. Where no key is here, none is needed to measure.
+        with nullcontext() if grader is not None else suppress(InvalidRequest):
+            config, _ = with_model(config, grader, scripted=True)
         people = in_clusters(read_labels(labels, config), cluster)
         meant = await load_runs(runs, None, Reading(mapping=read_mapping(mapping))) if runs else None
         if results is not None:
@@ -138,16 +142,6 @@ def in_clusters(labels: LabelSet, pattern: str | None) -> LabelSet:
             )
         rows.append(label.model_copy(update={"cluster": label.cluster or found[1] or ""}))
     return labels.model_copy(update={"labels": tuple(rows)})
-
-
-def as_judged(judge: JudgeConfig, grader: str | None) -> JudgeConfig:
-    """Return a judge with the model with which `gradeloop judge` asks it, without which its judgements are another judge's."""
-    try:
-        return with_model(judge, grader, scripted=True)[0]
-    except InvalidRequest:
-        if grader is not None:
-            raise
-        return judge  # no key is here, and none is needed to measure
 
 
 def agreement_lines(found: Agreement) -> Iterator[str | Table]:
