@@ -34,10 +34,8 @@ WHAT: dict[ProbeName, str] = {
 def probe_questions(name: ProbeName, questions: Sequence[Question]) -> list[Question]:
     """Return the questions of a probe, changed; none where the probe changes nothing, or needs no questions of its own."""
     change = _CHANGES.get(name)
-    changed = map(change, questions) if change else ()
-    return [
-        new for old, new in zip(questions, changed, strict=False) if (new.judge, new.run, new.repeat) != (old.judge, old.run, old.repeat)
-    ]
+    changed = [(old, change(old)) for old in questions] if change else []
+    return [new for old, new in changed if (new.judge, new.run, new.repeat) != (old.judge, old.run, old.repeat)]
 
 
 def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answered], probed: Sequence[Answered]) -> ProbeFinding:
@@ -107,9 +105,7 @@ def family_of(model: str) -> str | None:
 def _self_preference(labelled: LabelledSet, answers: Sequence[Answered]) -> ProbeFinding:
     """Compare how often the judge and people prefer answers of the judge's own family: what differs are verdicts for and against it."""
     own = next((family_of(answer.result.model) for answer in answers if answer.result.model), None)
-    verdicts = verdicts_of(answers)
-    differing: list[Row] = []
-    known: list[Row] = []
+    verdicts, known, differing = verdicts_of(answers), list[Row](), list[Row]()
     for item in labelled.items:
         sides = [letter for letter, model in zip("AB", item.models, strict=False) if own is not None and family_of(model) == own]
         verdict = verdicts.get(item.id)

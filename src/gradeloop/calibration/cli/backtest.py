@@ -273,8 +273,8 @@ def report_backtest(
                 said = old.override.passed if old.override else labels.get((name, row.id))
                 agree.setdefault(story.thread_id, []).extend([(old.passed == said, row.passed == said)] if said is not None else [])
     people = [[mean(side) or 0.0 for side in zip(*rows, strict=True)] for rows in agree.values() if rows]  # those of a thread are alike
-    before_now = tuple(zip(*people, strict=True))
-    difference = None if not people else (mean(now - before for before, now in people), paired_difference(before_now[1], before_now[0]))
+    by_old, by_new = ([sides[at] for sides in people] for at in (0, 1))
+    more = mean(now - before for before, now in people)
     ends = Counter(outcome.end for outcome in outcomes)
     return Backtest(
         threads=len(stories),
@@ -286,8 +286,8 @@ def report_backtest(
         criteria={name: dict(count) for name, count in changes.items()},
         examples=tuple([one for one in outcomes if one.end in {"sent_back", "accepted"}][:EXAMPLES]),
         left_out=dict(left_out),
-        agreed=mean(before for before, _ in people),
-        agrees_more=Estimate.within(*difference, len(people)) if difference else Estimate(),
+        agreed=mean(by_old),
+        agrees_more=Estimate.within(more, paired_difference(by_new, by_old), len(people)) if people else Estimate(),
         usage=sum((result.usage for result in results.values()), Usage()),
     )
 

@@ -56,8 +56,11 @@ app = typer.Typer(rich_markup_mode=None)
 DISAGREEMENTS = 20
 """The most disagreements on a terminal; `--json` has all of them."""
 
+LABELS_HELP = "Labels as JSON lines; none: JUDGE is a batch, whose ratings count."
+RUNS_HELP = "Count only judgements of these very runs, by their content; repeatable."
+RESULTS_HELP = "Read judgements that `judge --json` wrote, instead of the store's."
+ORDERED_HELP = "The values of KEY are written from least to most; repeatable."
 RISK_HELP = "Print the share of votes from which on the judge may decide without a person, with at most this error."
-
 CLUSTER_HELP = "Runs whose ids have the same first group of this regular expression are one cluster: '(.+?)(-[0-9]+)?$' for epochs."
 
 PASSED_BY = typer.Option("--pass", metavar="KEY=VALUE", help="This value of KEY passes; repeatable.")
@@ -71,22 +74,13 @@ def measures() -> None:
 @app.command(epilog=commands.codes_help("agreement"))
 def agreement(  # noqa: PLR0913 - one parameter a flag
     judge: JudgeName,
-    labels: Annotated[
-        Path | None,
-        typer.Argument(metavar="LABELS", help="Labels as JSON lines; none: JUDGE is a batch, whose ratings count."),
-    ] = None,
+    labels: Annotated[Path | None, typer.Argument(metavar="LABELS", help=LABELS_HELP)] = None,
     *,
-    runs: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Count only judgements of these very runs, by their content; repeatable.")
-    ] = None,
+    runs: Annotated[list[str] | None, typer.Option(metavar="FILE", help=RUNS_HELP)] = None,
     mapping: MappingFile = None,
-    results: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read judgements that `judge --json` wrote, instead of the store's.")
-    ] = None,
+    results: Annotated[Path | None, typer.Option(metavar="FILE", help=RESULTS_HELP)] = None,
     grader: commands.Grader = None,
-    ordered: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="The values of KEY are written from least to most; repeatable.")
-    ] = None,
+    ordered: Annotated[list[str] | None, typer.Option(metavar="KEY", help=ORDERED_HELP)] = None,
     passes: Annotated[list[str] | None, PASSED_BY] = None,
     cluster: Annotated[str | None, typer.Option(metavar="PATTERN", help=CLUSTER_HELP)] = None,
     risk: Annotated[float | None, typer.Option(parser=commands.share_flag, metavar="SHARE", help=RISK_HELP)] = None,
