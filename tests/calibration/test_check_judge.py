@@ -195,6 +195,17 @@ def test_rows_of_ones_own_are_read_by_their_columns(tmp_path: Path, name: str) -
     assert (found.name, found.form, shown(found)) == ("labelled rows", form, lines)
 
 
+def test_a_column_without_a_name_says_nothing_about_a_row(tmp_path: Path) -> None:
+    (tmp_path / "indexed.csv").write_text(",prompt,output,label\n7,Q?,a,yes\n8,Q?,b,no\n")
+
+    found = read_labelled_set(tmp_path / "indexed.csv").items
+
+    assert [(row.id, row.criterion, row.category, row.cluster, row.annotations[0].by) for row in found] == [
+        ("1", "", "", "", "label"),
+        ("2", "", "", "", "label"),
+    ]
+
+
 BAD: dict[str, tuple[str, str]] = {
     "unknown.jsonl": ('{"foo": 1}', "its rows have foo, which is none of JudgeBench, RewardBench 1, RewardBench 2"),
     "label.jsonl": (

@@ -63,6 +63,12 @@ def match(yes: bool) -> dict[str, Any]:
     return {"label": "match" if yes else "no match"}
 
 
+def test_people_who_label_different_keys_of_a_run_do_not_contradict_one_another() -> None:
+    people = labels(("r0", match(True), "ann"), ("r0", {"tags": ["a"]}, "bob"), ("r1", match(True), "ann"), ("r1", match(False), "bob"))
+
+    assert measured(people, *(said(run, **match(True)) for run in ("r0", "r1"))).contradictory == ("r1",)
+
+
 def test_a_judge_that_is_silent_on_what_is_hard_is_not_perfect() -> None:
     found = measured(
         labels(*((f"r{at}", match(True)) for at in range(10))), *(said(f"r{at}", **(match(True) if at < 3 else {})) for at in range(10))

@@ -354,8 +354,8 @@ def _own_format(path: Path, keys: set[str], rows: Sequence[Row]) -> _Format:
         said = row[label]
         if said in {"", None}:
             raise ValueError(f"{label} is empty; label every row, or leave the row out")
-        named = {name: _text(row, lower.get(name, "")) for name in ("id", "created_by", "category", "criterion", "cluster")}
-        by, name = named.pop("created_by"), named.pop("id")
+        named = {name: _text(row, lower[name]) for name in ("id", "created_by", "category", "criterion", "cluster") if name in lower}
+        by, name = named.pop("created_by", ""), named.pop("id", "")
         yield Item(
             id=name or number,
             messages=_conversation(row[prompt]) if prompt else (),
