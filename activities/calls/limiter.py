@@ -330,7 +330,7 @@ class ModelLimiter:
             self._leased.popleft()
             return 0.0
         waiting, rate = len(self._inside) + len(self._outside) + 1, self._rate
-        lately = sum(start > now - LEASE_SECONDS for start in self._starts)
+        lately = sum(start > now - LEASE_SECONDS for start in self._starts) if self._paces.leases else 0
         most = max(self._asking + len(self._inside), lately) if self._paces.leases else 1
 
         def take(pace: Pace, ahead: float) -> tuple[Pace, tuple[float, int]]:

@@ -127,6 +127,33 @@ async def test_what_comes_through_a_closed_gate_is_handed_back_and_done_once_it_
     assert asked == 1
 
 
+async def test_what_comes_while_a_file_cannot_be_used_is_handed_back_and_done_once_it_can(
+    client: Client, tmp_path: Path, built: list[StoreGate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems: list[str] = []
+
+    async def look(self: StoreGate) -> str | None:
+        self.asked += 1  # type: ignore[attr-defined]  # the fixture's
+        return problems[0] if problems else None
+
+    monkeypatch.setattr(StoreGate, "_look", look)
+    models, store = Models([DRAFT]), Store(f"sqlite:///{tmp_path / 'results.db'}")
+    async with serving(client, models=models, store=store) as served:
+        before = await answer(client, served)
+        problems.append("the disk is full")
+        await until_closed(built[0])
+        grading = GradingClient(client, task_queue=served.task_queue)
+        thread = await grading.start(ASKED)
+        await until_looked(built[0])
+        asked = len(models.requests)
+        problems.clear()
+        result = await grading.result(thread)
+    store.close()
+
+    assert (before, result.output) == ("a draft", "a draft")
+    assert asked == 1
+
+
 async def test_a_worker_that_is_too_old_for_its_store_takes_no_work_and_says_so(
     client: Client, server_url: str, tmp_path: Path, built: list[StoreGate]
 ) -> None:

@@ -53,6 +53,8 @@ class StoreGate(SimplePlugin):
 
     def tuner(self, activities: int) -> WorkerTuner:
         """Return what gives a worker so many slots for activities, and those for workflows, while the gate is open."""
+        if not self._store.shared:  # no other worker could take the work, and the SDK asks for a gated slot in Python, three times a task
+            return WorkerTuner.create_fixed(workflow_slots=WORKFLOW_SLOTS, activity_slots=activities)
         other = FixedSizeSlotSupplier(WORKFLOW_SLOTS)
         workflows, calls = _GatedSlots(self, WORKFLOW_SLOTS), _GatedSlots(self, activities)
         return WorkerTuner.create_composite(
