@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -330,6 +331,13 @@ class NamedServer:
 
     def now(self) -> Endpoint:
         """Return the endpoint with its key as it is now."""
+        return self._lasting if isinstance(self.source, KeyVariable) else self._with_key()
+
+    @cached_property
+    def _lasting(self) -> Endpoint:
+        return self._with_key()
+
+    def _with_key(self) -> Endpoint:
         if self.place.project and self.place.cloud is None:
             return self.place
         key = self.source.current()

@@ -398,11 +398,7 @@ def fall_silent(patch: pytest.MonkeyPatch) -> None:
     for module in (activity_calls, grading_batch):
         patch.setattr(module, "MODEL_CALL", gone(activity_calls.MODEL_CALL))
     patch.setattr(tool_calls, "TOOL_CALL", gone(activity_calls.TOOL_CALL))
-
-    async def never(_heartbeat: object, _seconds: float) -> None:
-        await asyncio.sleep(3600)
-
-    patch.setattr("activities.calls.attempts._beat", never)
+    patch.setattr("activities.calls.attempts._beat", lambda _state, _seconds: None)
 
 
 @asynccontextmanager

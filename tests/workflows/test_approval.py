@@ -255,13 +255,10 @@ async def test_a_tool_that_must_not_run_twice_is_told_as_uncertain_when_its_work
         await asyncio.sleep(20)
         return "paid"
 
-    async def silence(*_: object) -> None:
-        await asyncio.sleep(60)
-
     pay.repeatable = False  # type: ignore[attr-defined]
     call = {"name": "pay", "arguments": {"amount": 5}}
     async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[pay]) as served:
-        monkeypatch.setattr("activities.calls.attempts._beat", silence)
+        monkeypatch.setattr("activities.calls.attempts._beat", lambda _state, _seconds: None)
         thread = await served.start(asking("pay"))
         result = await asyncio.wait_for(thread.result(), 240)
         history = await thread.fetch_history()

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, JsonValue, Tag, field_validator, model_validator
@@ -137,10 +138,11 @@ class ModelSpec(FallbackModel):
     @property
     def chain(self) -> "tuple[ModelSpec, ...]":
         """The models that a call may ask, in order: the model itself and its fallbacks."""
-        first = ModelSpec(id=self.id, config=self.config)
+        first = ModelSpec(id=self.id, config=self.config) if self.fallback else self
         return (first, *(ModelSpec(id=model.id, config=model.config) for model in self.fallback))
 
 
+@lru_cache(maxsize=1024)
 def _split(value: str) -> tuple[str, str, str]:
     """Split a model's id at the first `:`, or behind an alias, or at the first `/` where it comes earlier (`openrouter/a/m:free`)."""
     provider, separator, model = value.partition(":")

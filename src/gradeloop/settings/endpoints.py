@@ -279,7 +279,7 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
             raise KeyError(found[1])
         return known or found[2]
 
-    return _REFERENCE.sub(value, text)
+    return _REFERENCE.sub(value, text) if "$" in text else text
 
 
 _declared: dict[str, NamedEndpoint] = {}
