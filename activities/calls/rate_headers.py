@@ -119,6 +119,8 @@ def reported_limits(headers: Mapping[str, str], now: datetime | None = None) -> 
         headers: A reply's, their names in lower case: OpenAI's, Anthropic's or OpenRouter's.
         now: The time of the reply; by default as it says.
     """
+    if not any("ratelimit" in name for name in headers):
+        return {}
     at = now or reply_time(headers)
     found = {}
     for what in ("requests", "tokens", "input-tokens", "output-tokens"):

@@ -5,14 +5,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, text
+from sqlalchemy import Connection, text
 from sqlalchemy.dialects import postgresql
 
 from gradeloop.batches.cases import CaseConversation
 from gradeloop.batches.reader import ERROR_RATE_FROM, FOLD, pause_reason, select_batches
 from gradeloop.batches.tables import COUNTERS, ENDS, FRACTIONS, SPENDING
 from gradeloop.store.engine import Rows, SetStatement
-from gradeloop.store.tables import table
 
 AHEAD_BYTES = 256 * 1024
 """The most bytes of cases that are read with one, as PostgreSQL keeps them."""
@@ -108,8 +107,6 @@ ON c.batch_id = w.batch_id AND c.position = w.position AND c.attempt = w.in_atte
 
 _RELEASE = f"DELETE FROM charges AS c USING {_WORKS}) WHERE c.call = w.call AND c.attempt = w.attempt AND c.counted = 0 RETURNING w.n"
 
-_BATCH = select_batches().where(table("batches").c.id == bindparam("batch_id"))
-
 _CASE = "batch_id = :batch_id AND position = :position"
 
 _IN_ATTEMPT = f"{_CASE} AND attempt = :in_attempt"
@@ -122,9 +119,10 @@ _SQLITE = {
     name: text(statement)
     for name, statement in {
         "case": f"SELECT * FROM cases WHERE {_CASE}",
-        "conversation": f"SELECT held FROM case_units WHERE {_IN_ATTEMPT} AND unit = :unit",
         "conversations": f"SELECT unit, held FROM case_units WHERE {_IN_ATTEMPT} AND unit < :most ORDER BY unit",
-        "verdict": "SELECT verdict FROM verdicts WHERE key = :key",
+        "known": f"""SELECT *, (SELECT held FROM case_units WHERE {_IN_ATTEMPT} AND unit = :unit) AS held,
+        (SELECT verdict FROM verdicts WHERE key = :key) AS verdict,
+        EXISTS (SELECT 1 FROM charges WHERE call = :call AND counted = 1) AS counted FROM batches WHERE id = :batch_id""",
         "reserve": _CHARGE.format("0, :worker, :lost"),
         "counted": "SELECT 1 FROM charges WHERE call = :call AND counted = 1",
         "release": "DELETE FROM charges WHERE call = :call AND attempt = :attempt AND counted = 0",
@@ -149,14 +147,12 @@ def _look_up(connection: Connection, values: Mapping[str, Any]) -> Rows:
     if values["reserve"] == "anyway":
         _run(connection, "reserve", values)
         return [{"counted": _run(connection, "counted", values).first() is not None}]
-    row = dict(connection.execute(_BATCH, values).mappings().one())
-    kept, verdict = _run(connection, "conversation", values).scalar(), _run(connection, "verdict", values).scalar()
-    answered = verdict is not None or (kept is not None and CaseConversation.model_validate_json(kept).ended)
+    row = dict(_run(connection, "known", values).mappings().one())
+    answered = row["verdict"] is not None or (row["held"] is not None and CaseConversation.model_validate_json(row["held"]).ended)
     reserved = values["reserve"] is not None and not answered and pause_reason(row) is None
     if reserved:
         _run(connection, "reserve", values)
-    counted = reserved and _run(connection, "counted", values).first() is not None
-    return [row | {"held": kept, "verdict": verdict, "reserved": reserved, "counted": counted}]
+    return [row | {"reserved": reserved, "counted": reserved and bool(row["counted"])}]
 
 
 def _write(connection: Connection, values: Mapping[str, Any]) -> Rows:

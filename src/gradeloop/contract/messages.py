@@ -349,7 +349,7 @@ class Usage(Strict):
     def __add__(self, other: "Usage") -> "Usage":
         """Return the sum, field by field; what is unknown of one is unknown of the sum."""
         sums: dict[str, Any] = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
-        return Usage(**sums, seconds=round(self.seconds + other.seconds, 3), cost_usd=_cost(self, other))
+        return Usage.model_construct(**sums, seconds=float(round(self.seconds + other.seconds, 3)), cost_usd=_cost(self, other))
 
     def minus(self, earlier: "Usage") -> "Usage":
         """Return the usage since `earlier`; what is unknown of one is unknown of the difference."""
