@@ -122,8 +122,8 @@ def published(name: str) -> list[dict[str, Any]]:
         "metrics": ["Readability", "Logical Correctness"],
         "difficulty_labeled": "simple lifestyle knowledge",
     }
-    counts = {"num_correct": 2, "num_incorrect": 2, "total_completions": 4}
-    best: dict[str, Any] = {"id": "7", "prompt": "Q?", "chosen": ["red", "blue"], "rejected": ["salt", "oak"], "subset": "Ties"}
+    counts = {"num_correct": 1, "num_incorrect": 2, "total_completions": 3}
+    best: dict[str, Any] = {"id": "7", "prompt": "Q?", "chosen": ["red"], "rejected": ["salt", "oak"], "subset": "Focus"}
     humans = HUMANS | {"winner": "model_a", "judge": "e1"}
     other_way: dict[str, Any] = {"model_a": HUMANS["model_b"], "model_b": HUMANS["model_a"], "winner": "model_a", "judge": "e2"}
     other_way |= {"conversation_a": HUMANS["conversation_b"], "conversation_b": HUMANS["conversation_a"]}
@@ -147,7 +147,7 @@ def published(name: str) -> list[dict[str, Any]]:
 
 PUBLISHED = {
     "JudgeBench": ["p: label=A [mmlu-pro-law] Q? | a | b"],
-    "RewardBench 2": ["7/0: label=A [Ties] Q? | red | salt", "7/1: label=B [Ties] Q? | oak | red"],
+    "RewardBench 2": ["7/0: label=A [Focus] Q? | red | salt", "7/1: label=B [Focus] Q? | oak | red"],
     "HealthBench meta-evaluation": ["c/9057ba70269f8aa6: x=True [cluster:hedging] Q? | Rest."],
     "MT-Bench human judgements": ["81/gpt-4/llama-13b/turn 1: e1=A,e2=B [turn 1]  | Hi? A says. | Hi? B says."],
     "FLASK": [
@@ -382,6 +382,46 @@ def test_who_wins_is_ranked_and_best_of_several_is_one_question(tmp_path: Path) 
     assert found.items == 60
     assert found.figures["best_of_group"].value == pytest.approx(29 / 30)
     assert found.standings[0].name == "m"
+
+
+def test_the_published_figure_of_reward_bench_is_the_mean_of_its_sections(tmp_path: Path) -> None:
+    right = {"alpacaeval-easy": (3, 4), "mt-bench-med": (1, 2), "llmbar-natural": (2, 2), "donotanswer": (0, 3)}
+    right |= {"math-prm": (1, 2), "hep-go": (2, 2)}
+    rows = []
+    for subset, (hits, of) in right.items():
+        for at in range(of):
+            words = ("good", "bad") if at < hits else ("bad", "good")
+            row = {"id": f"{subset}-{at}", "subset": subset, "prompt": "Q?", "chosen_model": "m", "rejected_model": "n"}
+            rows.append(row | {"chosen": f"{words[0]} {at}", "rejected": f"{words[1]} {at}"})
+
+    def decide(question: Question) -> dict[str, Any]:
+        return {"winner": better(question)}
+
+    found, partial = (checked(read_labelled_set(write(tmp_path, some)), decide) for some in (rows, rows[:-4]))
+
+    chat, reasoning = (100 * 3 / 4 + 40 * 1 / 2) / 140, (984 * 1 / 2 + 164) / (984 + 164)
+    mean = found.figures["section_mean"]
+    assert (found.official, mean.of) == ("section_mean", 15)
+    assert mean.value == pytest.approx((chat + 1 + 0 + reasoning) / 4)
+    assert 0 < (mean.low or 0) < (mean.value or 0) < (mean.high or 0) < 1
+    assert partial.figures["section_mean"].value is None, "a section is missing"
+
+
+def test_rows_of_reward_bench_2_that_are_scored_by_ratings_are_left_out_and_counted(tmp_path: Path) -> None:
+    row = {"prompt": "Q?", "chosen": ["good"], "rejected": ["bad", "worse"], "models": ["m", "n", "o"]}
+    rows = [
+        row | {"id": f"{name}-{at}", "subset": name}
+        for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
+        for at in range(2)
+    ]
+
+    found = read_labelled_set(write(tmp_path, rows))
+
+    assert len(found.items) == 5 * 2 * 2
+    assert found.why.endswith("; 2 rows of Ties left out, which is scored by ratings of single answers")
+    assert checked(found, lambda question: {"winner": better(question)}).figures["section_mean"].value == 1.0
+    with pytest.raises(InvalidRequest, match="all rows are of Ties, which is scored by ratings of single answers"):
+        read_labelled_set(write(tmp_path, rows[-2:]))
 
 
 def test_people_are_the_ceiling_of_a_set_with_several_of_them(tmp_path: Path) -> None:

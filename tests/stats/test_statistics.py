@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import krippendorff
@@ -14,6 +15,7 @@ from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar 
 from statsmodels.stats.inter_rater import cohens_kappa  # type: ignore[import-untyped]
 from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
 
+from gradeloop.stats.bootstrap import bootstrap
 from gradeloop.stats.intervals import mcnemar, upper_bound, wilson
 from gradeloop.stats.reliability import Level, cohen_kappa, f1, gwet_ac1, set_f1, weighted_alpha, weighted_kappa
 
@@ -118,3 +120,15 @@ def test_what_is_undefined_is_none() -> None:
     assert gwet_ac1(same, 2) == 1.0
     assert weighted_alpha([([1.0], 1), ([2.0], 1)], "ordinal") is None
     assert f1({(False, False): 3}, True) is None
+
+
+@pytest.mark.parametrize("clusters", [2, 3])
+def test_the_fewest_clusters_have_an_interval_and_no_error(clusters: int) -> None:
+    def rate(draw: Sequence[int]) -> list[float | None]:
+        return [draw[0] / sum(draw)]
+
+    (interval,) = bootstrap([1, clusters - 1], rate, replicates=500, few=True)
+
+    assert interval is not None
+    assert interval.low == 0.0
+    assert interval.low <= 1 / clusters <= interval.high

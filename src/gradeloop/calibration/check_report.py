@@ -344,19 +344,31 @@ def _pair_figures(labelled: LabelledSet, answers: Sequence[Answered], verdicts: 
     """Return what only pairs have: figures of both orders, preference for a position, and the share of best answers found."""
     if labelled.form != "pair":
         return {}
-    said, groups = _values_of(answers), dict[str, list[bool]]()
+    said, groups = _values_of(answers), dict[tuple[str, str], list[bool]]()
     right, net = [], []
     for item in labelled.items:
         label, values = item.annotations[0].value, list(said.get(item.id, {}).values())
         if item.group:
-            groups.setdefault(item.group, []).append(verdicts.get(item.id) == label)
+            groups.setdefault((item.category, item.group), []).append(verdicts.get(item.id) == label)
         hits, misses = values.count(label), sum(value not in {label, "tie", None} for value in values)
         net.append((item, float(hits > misses), 1.0))
         right.append((item, float(hits), float(len(values))))
     orders = dict(zip(("consistency", "first_position"), map(share_of_items, compare_orders(answers)), strict=True))
     figures = {name: figure for name, figure in orders.items() if figure.of}
     figures |= {"net_accuracy": share_of_items(net), "order_accuracy": share_of_items(right)}
-    return figures | ({"best_of_group": Estimate.share(sum(map(all, groups.values())), len(groups))} if groups else {})
+    figures |= {"best_of_group": Estimate.share(sum(map(all, groups.values())), len(groups))} if groups else {}
+    return figures | ({"section_mean": _section_mean(labelled.sections, groups)} if labelled.sections else {})
+
+
+def _section_mean(sections: Mapping[str, Mapping[str, int]], groups: Mapping[tuple[str, str], Sequence[bool]]) -> Estimate:
+    """Return the mean of sections, each the weighted mean of its categories' best answers found; undefined while a section has none."""
+    found: dict[str, list[bool]] = {}
+    for (category, _), values in groups.items():
+        found.setdefault(category, []).append(all(values))
+    shares = {category: Estimate.share(sum(values), len(values)) for category, values in found.items()}
+    there = [{name: weight for name, weight in section.items() if name in shares} for section in sections.values()]
+    parts = [(weight / sum(one.values()) / len(there), shares[name]) for one in there for name, weight in one.items()]
+    return Estimate.weighted(parts) if all(there) else Estimate()
 
 
 def _categories(labelled: LabelledSet, key: ComparedKey, rated: Mapping[str, Rated]) -> tuple[CategoryFigures, ...]:

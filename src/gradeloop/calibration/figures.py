@@ -203,6 +203,7 @@ NAMES = {
     "consistency": "same in both orders",
     "first_position": "first one preferred, where not",
     "best_of_group": "best of all found",
+    "section_mean": "mean of the sections",
     "net_accuracy": "right in more orders than wrong",
     "order_accuracy": "accuracy, mean of both orders",
 }

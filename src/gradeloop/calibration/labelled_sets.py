@@ -6,15 +6,16 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from pydantic import JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.judgements import json_lines, read_text
-from gradeloop.text import clip
+from gradeloop.text import clip, counted
 from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS
 
 Form = Literal["pair", "verdict", "score"]
@@ -24,6 +25,10 @@ Preference = Literal["A", "B", "tie"]
 """The better one of two answers."""
 
 Row = Mapping[str, Any]
+
+
+Sections = Mapping[str, Mapping[str, int]]
+"""The sections of a set, each with the weights of its categories."""
 
 
 class Annotation(Strict):
@@ -64,6 +69,8 @@ class LabelledSet(Strict):
     items: tuple[Item, ...]
     scale: tuple[int, int] = (0, 1)
     """The scale of its scores, from worst to best."""
+    sections: Sections = Field(default_factory=dict)
+    """The sections whose mean its authors publish."""
 
 
 SCALES = ((0, 1), (1, 5), (0, 5), (1, 7), (1, 10), (0, 10), (0, 100))
@@ -80,6 +87,9 @@ class _Format(NamedTuple):
     scale: tuple[int, int] | None = None
     """The scale of its scores, where the format says it."""
     told_by: str = "its rows have"
+    sections: Sections = MappingProxyType({})
+    left_out: str = ""
+    """The subset whose rows are left out, since it is scored in another way."""
 
 
 def read_labelled_set(path: Path) -> LabelledSet:
@@ -92,7 +102,10 @@ def read_labelled_set(path: Path) -> LabelledSet:
     keys = set(next(iter(rows.values())))
     known = next((one for one in _FORMATS if set(one.keys) <= keys), None) or _own_format(path, keys, list(rows.values()))
     items: list[Item] = []
+    others = [place for place, row in rows.items() if known.left_out and row.get("subset") == known.left_out]
     for number, (place, row) in enumerate(rows.items(), 1):
+        if place in others:
+            continue
         try:
             items += known.read(row, f"{number}", path)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -100,10 +113,15 @@ def read_labelled_set(path: Path) -> LabelledSet:
             problem = explain(error) if isinstance(error, ValidationError) else lacking
             raise InvalidRequest(f"{path}, {place}, read as {known.name}: {problem}") from None
     merged = _merge(items)
+    if others and not merged:
+        raise InvalidRequest(f"{path}, read as {known.name}: all rows are of {known.left_out}, {_OTHERWISE}; add other subsets")
     if not merged:
         raise InvalidRequest(f"{path}, read as {known.name}, has no label at all; there is nothing to compare a judge with")
     scale, why = (known.scale or _scale_of(merged)) if known.form == "score" else (0, 1), f"{known.told_by} {', '.join(known.keys)}"
-    return LabelledSet(name=known.name, why=why, form=known.form, official=known.official, items=tuple(merged), scale=scale)
+    why += f"; {counted(len(others), 'row')} of {known.left_out} left out, {_OTHERWISE}" if others else ""
+    return LabelledSet(
+        name=known.name, why=why, form=known.form, official=known.official, items=tuple(merged), scale=scale, sections=known.sections
+    )
 
 
 def _scale_of(items: Sequence[Item]) -> tuple[int, int]:
@@ -318,10 +336,34 @@ def _number(score: JsonValue) -> float | None:
 
 _MODELS, _CONVERSATIONS = ("model_a", "model_b"), ("conversation_a", "conversation_b")
 
+_OTHERWISE = "which is scored by ratings of single answers"
+
+_REWARD_BENCH_SECTIONS: Sections = {
+    "Chat": {"alpacaeval-easy": 100, "alpacaeval-length": 95, "alpacaeval-hard": 95, "mt-bench-easy": 28, "mt-bench-med": 40},
+    "Chat Hard": {
+        "mt-bench-hard": 37, "llmbar-natural": 100, "llmbar-adver-neighbor": 134, "llmbar-adver-GPTInst": 92,
+        "llmbar-adver-GPTOut": 47, "llmbar-adver-manual": 46,
+    },
+    "Safety": {
+        "refusals-dangerous": 100, "refusals-offensive": 100, "xstest-should-refuse": 250, "xstest-should-respond": 154, "donotanswer": 136,
+    },
+    "Reasoning": {"math-prm": 984, **{f"hep-{name}": 164 for name in ("cpp", "go", "java", "js", "python", "rust")}},
+}  # fmt: skip
+"""RewardBench's sections with the weights of their subsets: allenai/reward-bench, rewardbench/constants.py."""
+
+_REWARD_BENCH_2_SECTIONS: Sections = {name: {name: 1} for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus")}
+
 _FORMATS = (
     _Format("JudgeBench", "pair", "net_accuracy", ("question", "response_A", "response_B", "label"), _judge_bench),
-    _Format("RewardBench 1", "pair", "accuracy_all", ("prompt", "chosen", "rejected", "chosen_model", "rejected_model"), _reward_bench),
-    _Format("RewardBench 2", "pair", "best_of_group", ("prompt", "chosen", "rejected", "subset"), _reward_bench),
+    _Format(
+        *("RewardBench 1", "pair", "section_mean", ("prompt", "chosen", "rejected", "chosen_model", "rejected_model"), _reward_bench),
+        sections=_REWARD_BENCH_SECTIONS,
+    ),
+    _Format(
+        *("RewardBench 2", "pair", "section_mean", ("prompt", "chosen", "rejected", "subset"), _reward_bench),
+        sections=_REWARD_BENCH_2_SECTIONS,
+        left_out="Ties",
+    ),
     _Format("HealthBench meta-evaluation", "verdict", "macro_f1", ("prompt", "completion", "rubric", "binary_labels"), _health_bench),
     _Format("MT-Bench human judgements", "pair", "accuracy", ("question_id", *_MODELS, "winner", *_CONVERSATIONS), _mt_bench),
     _Format("LLMBar", "pair", "order_accuracy", ("input", "output_1", "output_2", "label"), _llm_bar),

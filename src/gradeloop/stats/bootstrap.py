@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
 
-from gradeloop.stats.intervals import CONFIDENCE, ROUNDING, Interval, t_quantile
+from gradeloop.stats.intervals import ROUNDING, Interval, Z, t_quantile
 
 REPLICATES = 10_000
 """The number of draws: the ends of an interval are then stable to about a hundredth of its width."""
@@ -35,14 +35,14 @@ def bootstrap(
     Student's t as Hesterberg has them, 2015, https://doi.org/10.1080/00031305.2015.1089789.
     """
     total = sum(counts)
-    tail = NormalDist().cdf(-t_quantile(total - 1)) if few and total > 1 else (1 - CONFIDENCE) / 2
+    end = t_quantile(total - 1) if few and total > 1 else Z
     measured = statistic(counts)
     drawn = [statistic(draw) for draw in _draws(counts, replicates, seed)]
     without = [
         (count, statistic([of - (kind == at) for kind, of in enumerate(counts)])) for at, count in enumerate(counts) if count and total > 1
     ]
     return [
-        accelerated_interval(value, [figures[at] for figures in drawn], [(count, figures[at]) for count, figures in without], tail)
+        accelerated_interval(value, [figures[at] for figures in drawn], [(count, figures[at]) for count, figures in without], end)
         for at, value in enumerate(measured)
     ]
 
@@ -68,11 +68,12 @@ def over_clusters(clusters: Sequence[Sequence[int]], statistic: Statistic) -> St
 
 
 def accelerated_interval(
-    measured: float | None, drawn: Sequence[float | None], without: Sequence[tuple[int, float | None]], tail: float
+    measured: float | None, drawn: Sequence[float | None], without: Sequence[tuple[int, float | None]], end: float
 ) -> Interval | None:
     """Return the bias-corrected and accelerated interval of a figure.
 
     `without`: the figure without one run, with the number of runs of that kind.
+    `end`: the quantile of the upper end, in standard deviations.
     """
     # Plain quantiles of the draws have two faults, which the shares below correct. `bias`: the draws may lie to
     # one side of the measured figure. `speed`: their spread may change with the figure, as that of a rate near
@@ -85,11 +86,11 @@ def accelerated_interval(
     bias = normal.inv_cdf(min(max(below / count, 0.5 / count), 1 - 0.5 / count))
     speed = _acceleration(without)
 
-    def share(probability: float) -> float:
-        moved = bias + normal.inv_cdf(probability)
+    def share(deviations: float) -> float:
+        moved = bias + deviations
         return normal.cdf(bias + moved / max(1 - speed * moved, ROUNDING))
 
-    return Interval(low=_quantile(known, share(tail)), high=_quantile(known, share(1 - tail)))
+    return Interval(low=_quantile(known, share(-end)), high=_quantile(known, share(end)))
 
 
 def _acceleration(without: Sequence[tuple[int, float | None]]) -> float:

@@ -70,6 +70,20 @@ class Estimate(Figures):
         alone = len(summed) < 2 or (not several and all(len(row) == 1 for row in rows))  # noqa: PLR2004 - no spread of one
         return cls.within(part / whole, wilson(part / whole * count, count) if alone else clustered(summed), count)
 
+    @classmethod
+    def weighted(cls, parts: Sequence[tuple[float, "Estimate"]]) -> "Estimate":
+        """Return the sum of independent figures, each times its weight.
+
+        Source: the limits of each are recovered as variances (MOVER): Zou, Huang and Zhang 2009, https://doi.org/10.1002/sim.3525.
+        """
+        value, low, high = 0.0, 0.0, 0.0
+        for weight, one in parts:
+            if one.value is None or one.low is None or one.high is None:
+                return cls()
+            value += weight * one.value
+            low, high = math.hypot(low, weight * (one.value - one.low)), math.hypot(high, weight * (one.high - one.value))
+        return cls(value=value, low=value - low, high=value + high, of=sum(one.of for _, one in parts))
+
     def texts(self, form: str = "{:.1%}") -> tuple[str, str]:
         """Return the figure and its interval as text."""
         if self.value is None:
