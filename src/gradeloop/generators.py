@@ -109,7 +109,7 @@ def generator(
     try:
         inspect.signature(function).bind([])
     except TypeError as error:
-        cure = "take the conversation alone, and decorate a method where it is bound: gradeloop.loop(...)(agent.draft)"
+        cure = "take only the conversation, and decorate a method where it is bound: gradeloop.loop(...)(agent.draft)"
         raise InvalidRequest(f"{function!r} cannot be called with the conversation ({error}); {cure}") from None
 
     @activity.defn(name=name)
