@@ -1,7 +1,6 @@
 """HTTP clients of the SDKs: one pool, bounded bodies, only public addresses unless others are listed."""
 
 import asyncio
-import contextlib
 import functools
 import socket
 import ssl
@@ -11,8 +10,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Any
 
 import httpx2
-from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNetworkBackend, AsyncNetworkStream, ConnectError, WriteError
-from httpcore2._backends.anyio import AnyIOStream
+from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNetworkBackend, AsyncNetworkStream, ConnectError
 
 from activities.calls.rate_headers import keep_headers, keep_sending
 from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, SILENCE
@@ -90,39 +88,8 @@ def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient
         first: Any = client._transport  # noqa: SLF001 - the one that it uses where no proxy is named
         context = first._pool._ssl_context  # noqa: SLF001 - made once, since it reads all certificates
         few = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLED)
-        client._transport = PooledTransport(lambda: _joined(httpx2.AsyncHTTPTransport(verify=context, limits=few)), _joined(first))  # noqa: SLF001
+        client._transport = PooledTransport(functools.partial(httpx2.AsyncHTTPTransport, verify=context, limits=few), first)  # noqa: SLF001
     return client
-
-
-def _joined(transport: httpx2.AsyncHTTPTransport) -> httpx2.AsyncHTTPTransport:
-    """Have a transport send each request's head and body together."""
-    transport._pool._network_backend = _JoiningNetwork()  # noqa: SLF001 - its constructor takes no network
-    return transport
-
-
-class _JoiningNetwork(AnyIOBackend):
-    async def connect_tcp(self, *address: Any, **options: Any) -> AsyncNetworkStream:  # noqa: ANN401 - as of the base class
-        stream: Any = await super().connect_tcp(*address, **options)
-        return _Joining(stream._stream)  # noqa: SLF001 - of the base class, too
-
-
-class _Joining(AnyIOStream):
-    """A connection that sends what was written once a reply is read: head and body are one packet, and one call of the system."""
-
-    _unsent = b""
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 - the interface's own
-        self._unsent += buffer
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - as above
-        unsent, self._unsent = self._unsent, b""
-        with contextlib.suppress(WriteError):  # a server may answer before it has read all, and close
-            await super().write(unsent, timeout)
-        return await super().read(max_bytes, timeout)
-
-    async def start_tls(self, *context: Any, **options: Any) -> AsyncNetworkStream:  # noqa: ANN401 - as of the base class
-        stream: Any = await super().start_tls(*context, **options)
-        return _Joining(stream._stream)  # noqa: SLF001 - as above
 
 
 class PooledTransport(httpx2.AsyncBaseTransport):

@@ -139,21 +139,3 @@ async def test_a_client_asks_the_proxy_of_its_environment(monkeypatch: pytest.Mo
             said = await client.get("http://models.example/v1")
 
     assert said.text == "GET models.example"
-
-
-async def test_the_head_and_the_body_of_a_request_come_together() -> None:
-    came: list[bytes] = []
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65_536):
-            came.append(data)
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nsaid")
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    async with server, http_client(TIMEOUT, guarded=False) as client:
-        said = [(await client.post(address, json={"ask": number})).text for number in range(2)]
-
-    assert said == ["said", "said"]
-    assert [data.partition(b"\r\n\r\n")[2] for data in came] == [b'{"ask":0}', b'{"ask":1}']

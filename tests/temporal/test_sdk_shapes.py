@@ -10,7 +10,6 @@ from importlib.metadata import version
 import httpx2
 import pytest
 from httpcore2 import AsyncConnectionPool
-from httpcore2._backends.anyio import AnyIOStream
 from temporalio import activity, workflow
 from temporalio.bridge.proto import workflow_completion as completion
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
@@ -125,7 +124,6 @@ HTTP = [
     Shape("AsyncHTTPTransport", POOLS, lambda: set(vars(vars(httpx2.AsyncClient())["_transport"])), {"_pool"}),
     Shape("AsyncHTTPTransport", POOLS, lambda: mentioned(httpx2.AsyncHTTPTransport.handle_async_request), {"_pool"}),
     Shape("AsyncConnectionPool", POOLS, lambda: set(vars(AsyncConnectionPool())), {"_ssl_context", "_network_backend"}),
-    Shape("AnyIOStream", POOLS, lambda: mentioned(AnyIOStream.aclose), {"_stream"}),
 ]
 
 
