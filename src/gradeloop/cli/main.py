@@ -1,6 +1,5 @@
 """The entry point of the command line: `gradeloop`, its errors and exit codes."""
 
-import gc
 import os
 import sys
 import traceback
@@ -29,7 +28,6 @@ TRACEBACK = "GRADELOOP_TRACEBACK"
 
 def main() -> None:
     """Run the command line; a user's mistake ends with one sentence, not a traceback."""
-    gc.set_threshold(50_000)  # what a command loads stays: to search it for garbage after each 700 objects takes a twentieth of the start
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -145,10 +145,6 @@ TIMES = 8
 """The most times that what a long search left is set aside; cycles in it would never be found."""
 
 
-YOUNG = 20_000
-"""New objects after which the youngest are searched: the usual 700 are fewer than a call in flight has, so all of them would be walked."""
-
-
 class LoadedObjects:
     """Sets aside what a process has loaded, so that no search for cyclic garbage walks it.
 
@@ -169,7 +165,6 @@ class LoadedObjects:
         """Set aside all objects that there are, and what is loaded later after a search that took long; give them back at the end."""
         gc.freeze()  # without a search, which would take a tenth of the worker's start
         gc.callbacks.append(self._searched)
-        gc.set_threshold(YOUNG)
         gc.enable()
         try:
             yield
