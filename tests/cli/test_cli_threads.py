@@ -169,6 +169,16 @@ async def test_a_key_that_was_refused_is_corrected_and_the_next_command_uses_it(
     assert len(other - same) == len(same - other) == 1
 
 
+def test_replies_that_are_corrected_are_what_the_next_command_of_the_thread_is_answered_from(commands: CommandLine) -> None:
+    replies = [draft(0), grade(0, row("c1", "it is not good"))]
+    first = commands("run", commands.task("mended", replies, thread="mended-1"))
+    commands.task("mended", [*replies, draft(1), grade(1)], thread="mended-1")
+    resumed = commands("resume", "mended-1")
+
+    assert (first.code, "has no reply for role generator" in first.out) == (3, True), first.out
+    assert (resumed.code, "satisfied after 2 iterations" in resumed.out) == (0, True), resumed.out + resumed.err
+
+
 def test_a_draft_of_a_thread_is_forked_and_both_say_so(commands: CommandLine) -> None:
     task = commands.task("forked", [draft(0), grade(0), {**grade(0), "run": 1}], thread="forked-1")
     first = commands("run", task)

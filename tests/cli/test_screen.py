@@ -21,7 +21,7 @@ from gradeloop.cli.render.run import (
     state_lines,
     summary,
 )
-from gradeloop.cli.render.table import Column, Line, criterion_line, show_lines, table
+from gradeloop.cli.render.table import Column, Line, criterion_line, line_width, show_lines, table
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
@@ -319,9 +319,11 @@ def test_a_pipe_gets_ids_and_commands_whole(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.delenv("COLUMNS", raising=False)
     thread, command = f"haiku{'-again' * 20}", f"next: gradeloop show {'long ' * 40}end"
 
-    show_lines(None, [table([Column("thread", [thread], wraps=True), Column("status", ["satisfied"])]), command], as_json=False)
+    status = Column("status", ["satisfied"])
+    for one in (table([Column("thread", [thread], wraps=True), status]), table([Column("case", [thread], share=5), status], line_width())):
+        show_lines(None, [one, command], as_json=False)
 
-    assert capsys.readouterr().out.split("\n")[1:] == [f"{thread}  satisfied", command, ""]
+        assert capsys.readouterr().out.split("\n")[1:] == [f"{thread}  satisfied", command, ""]
 
 
 def test_text_is_made_harmless_for_a_terminal() -> None:

@@ -345,6 +345,20 @@ def test_variables_that_are_files_of_code_are_what_their_functions_return(tmp_pa
         assert re.search(r"vars\.a: a\.py returned .+; return \{output\}", refusal(tmp_path, text, ALLOWED, name=NAME, **wrong))
 
 
+def test_a_default_variable_that_is_code_is_called_for_rows_of_a_table_whose_texts_are_data(tmp_path: Path) -> None:
+    text = """
+        prompts: ['{{ a }} {{ q }}']
+        providers: [echo]
+        defaultTest: {vars: {a: 'file://a.py'}, assert: [{type: contains, value: a}]}
+        tests: rows.csv
+    """
+    a = "def get_var(name, prompt, others):\n    return {'output': f'{name} after {others[\"q\"]}'}\n"
+    (tmp_path / "rows.csv").write_text("q\none\nfile://a.py\n")
+    found = cases(tmp_path, text, ALLOWED, name=NAME, a_py=a)
+
+    assert [case.output for case in found] == ["a after one one", "a after file://a.py file://a.py"]
+
+
 def test_a_suite_of_our_own_refuses_code_as_a_variable(tmp_path: Path) -> None:
     for value in ("'file://p.py'", "{deep: ['file://p.py:f']}"):
         text = f"tests: [{{output: x, vars: {{q: {value}}}, assert: [{{type: contains, value: x}}]}}]"

@@ -71,7 +71,7 @@ def supply(
 ) -> None:
     """Give a thread a new rubric, even in the middle of a run."""
     given: Any = read_rubric(file, own_outside_roots(allow_outside))  # the client refuses what is not a rubric
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.supply_rubric(thread_id, given)))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.supply_rubric(thread_id, given), fresh=True))
     typer.echo(f"rubric replaced; follow it with: gradeloop watch {thread}", err=True)
 
 
@@ -96,14 +96,18 @@ def decide(
     by: By = None,
 ) -> None:
     """Pass or fail a criterion that waits for a person."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.decide(thread_id, criterion, passed, gap=gap, by=by or user_name())))
+    asyncio.run(
+        with_thread(
+            thread, lambda client, thread_id: client.decide(thread_id, criterion, passed, gap=gap, by=by or user_name()), fresh=True
+        )
+    )
     typer.echo(f"decided; follow it with: gradeloop watch {thread}", err=True)
 
 
 @app.command()
 def approve(thread: ThreadId, call: CallId = None, *, by: By = None) -> None:
     """Approve a tool call that waits for a person."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or user_name())))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or user_name()), fresh=True))
     typer.echo(f"approved; follow it with: gradeloop watch {thread}", err=True)
 
 
@@ -116,7 +120,7 @@ def deny(
     by: By = None,
 ) -> None:
     """Deny a tool call that waits for a person."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.deny(thread_id, call, why=why, by=by or user_name())))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.deny(thread_id, call, why=why, by=by or user_name()), fresh=True))
     typer.echo(f"denied; follow it with: gradeloop watch {thread}", err=True)
 
 

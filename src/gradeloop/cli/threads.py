@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import shutil
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing, suppress
@@ -28,7 +27,7 @@ from gradeloop.cli.render.run import (
     summary,
     thread_lines,
 )
-from gradeloop.cli.render.table import Terminal, show_lines
+from gradeloop.cli.render.table import Terminal, line_width, show_lines
 from gradeloop.cli.task_file import BudgetTokens, BudgetUsd, Model, Task, TaskFlags, budget_of, read_rubric, read_task
 from gradeloop.client.call_waits import watch_calls
 from gradeloop.client.client import GradingClient, open_thread
@@ -146,7 +145,7 @@ def show(thread: ThreadId, *, as_json: Json = False) -> None:
         result, now, forks = await client.last_result(thread_id), await client.state(thread_id), await client.forks(thread_id)
         value = now.model_dump(mode="json") | {"result": result.model_dump(mode="json") if result else None}
         value |= {"forks": list(forks)} if forks else {}
-        ended = () if result is None or result.waiting_for else summary(result, shutil.get_terminal_size().columns)
+        ended = () if result is None or result.waiting_for else summary(result, line_width())
         show_lines(value, [*state_lines(thread_id, now, forks), *ended], as_json=as_json)
 
     asyncio.run(with_thread(thread, read))
@@ -197,9 +196,12 @@ def close(thread: ThreadId) -> None:
     typer.echo(f"closing; look with: gradeloop show {thread}", err=True)
 
 
-async def with_thread(thread: str, work: Callable[[GradingClient, str], Coroutine[Any, Any, Result]]) -> Result:
-    """Run a coroutine function with a client and the id of a thread, which may be given as `latest`, and return its result."""
-    client, thread_id, _ = await open_thread(thread)
+async def with_thread(thread: str, work: Callable[[GradingClient, str], Coroutine[Any, Any, Result]], *, fresh: bool = False) -> Result:
+    """Run a coroutine function with a client and the id of a thread, which may be given as `latest`, and return its result.
+
+    `fresh`: whether the work makes the thread go on, so that its worker has to read its files as they are now.
+    """
+    client, thread_id, _ = await open_thread(thread, fresh=fresh)
     return await work(client, thread_id)
 
 

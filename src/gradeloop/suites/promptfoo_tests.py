@@ -171,7 +171,9 @@ class PromptfooTests:
         lists = {name: value for name, value in self.shared.items() if expands and is_text_list(value)}
         for own in variable_combinations(lists | as_object(raw.get("vars"), where.at("vars")), expands=expands):
             late = {name: str(late_mark(f"{name}.{count}")) for name, count in self.stored.items()}
-            filled = own if test.recorded else fill_variables(self._called({**self.shared, **own, **late}, where), where.at("vars"))
+            called = self._called({**self.shared, **own, **late}, where)
+            made = {name: called[name] for name, value in self.shared.items() if is_code_file(value) and name not in own}
+            filled = {**own, **made} if test.recorded else fill_variables(called, where.at("vars"))
             changed = {name: filled[name] for name in filled if name not in late and (name in own or filled[name] != self.shared.get(name))}
             more["late"] = late
             variables = self._transformed(changed, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
@@ -190,9 +192,7 @@ class PromptfooTests:
             what = f"the variable {code.file}"
             made = [run_code(code, [name, text, dict(called)], spot, what, allow_code=self.allow_code) for text in self.prompts]
             if any(one != made[0] for one in made):
-                raise InvalidRequest(
-                    f"{spot}: what {code.file} returns differs from prompt to prompt; make it a prompt's file, or a suite each"
-                )
+                raise InvalidRequest(f"{spot}: what {code.file} returns differs from prompt to prompt; write a suite for each prompt")
             found = made[0] if isinstance(made[0], dict) else {}
             if found.get("error") or found.get("output") is None:
                 raise InvalidRequest(f"{spot}: {code.file} returned {clip(str(found.get('error') or made[0]))}; return {{output}}")

@@ -1,7 +1,6 @@
 """Commands on batches: list, show, export, pause and compare them."""
 
 import asyncio
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -28,7 +27,7 @@ from gradeloop.batches.pages.diff_page import OutputPair, changed_ids, compariso
 from gradeloop.batches.reader import LATEST, BatchReader
 from gradeloop.batches.trends import named_trend
 from gradeloop.cli.commands import BASELINE_HELP, BatchId, Json, Limit, OfTenant, OutputOption, Overwrite, codes_help
-from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_lines, table
+from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, line_width, show_lines, table
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.reports.html import checked_page, write_page
@@ -56,7 +55,7 @@ def list_batches(
     as_json: Json = False,
 ) -> None:
     """List the batches, newest first."""
-    reader, width = BatchReader(own_store()), shutil.get_terminal_size().columns
+    reader, width = BatchReader(own_store()), line_width()
     trend = asyncio.run(named_trend(reader, suite, tenant, limit)) if suite is not None else []
     found = [one.batch for one in trend] or asyncio.run(reader.summaries(limit, tenant))
     values = [one.model_dump(mode="json") for one in (trend or found)]
@@ -78,7 +77,7 @@ def show(
         show_lines(result.model_dump(mode="json"), case_lines(result, asked.rubric), as_json=as_json)
         return
     with reader.snapshot(batch) as found:
-        width, summary = shutil.get_terminal_size().columns, found.summary
+        width, summary = line_width(), found.summary
         if quarantined:
             lost = {result.id: count for result in found.results() if (count := lost_workers(result))}
             show_lines(lost, quarantine_lines(summary, lost), as_json=as_json)
@@ -181,7 +180,7 @@ def diff(
     if as_json:
         typer.echo(json_without_commands(batch_json(found)))
     else:
-        show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns, fail_on or ()), as_json=False)
+        show_lines(None, comparison_lines(found, line_width(), fail_on or ()), as_json=False)
     for gate in fail_on or ():
         if found.findings(gate):
             typer.echo(wording.gate_line(found, gate), err=True)

@@ -12,7 +12,7 @@ from rich.text import Text
 from gradeloop.batches.answer import ANSWER_STYLES, STATUS_LABELS, BatchAnswer, failure_reason, score_text, status_counts
 from gradeloop.batches.column_table import ColumnFigures, column_rows
 from gradeloop.batches.contract import CaseResult, CaseStatus
-from gradeloop.cli.render.table import GAP, LEAST_WIDTH, MOST_NAME, WHY_CHARACTERS, WIDE, Column, table
+from gradeloop.cli.render.table import GAP, LEAST_WIDTH, MOST_NAME, PIPED, WHY_CHARACTERS, WIDE, Column, table
 from gradeloop.contract.messages import Usage
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.pass_rule import PassRule
@@ -115,7 +115,7 @@ def result_lines(results: Iterable[CaseResult], width: int, characters: int | No
     shown = _Shown(results, characters or CELL_CHARACTERS)
     cells = [cell for row in shown.rows.values() for cell in row]
     if cells:
-        beside = _side_by_side(shown.rows, shown.generators, width) if len(shown.generators) > 1 else None
+        beside = _side_by_side(shown.rows, shown.generators, width) if len(shown.generators) > 1 and width < PIPED else None
         yield beside or _table(cells, shown, width)
     listed: Counter[CaseStatus] = Counter(cell.status for cell in cells)
     rest = shown.statuses - listed

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +26,7 @@ GAP = 2
 """Blank characters between two columns."""
 
 PIPED = 10_000
-"""The width of a pipe or file: no row of a table and no line is as long."""
+"""The width of a pipe or file: another program reads an id or a command whole."""
 
 LEAST_WIDTH, MOST_NAME = 8, 60
 """The bounds of a column that shares the width: wide enough to distinguish ids, and never wider than an id needs."""
@@ -34,6 +36,11 @@ WHY_CHARACTERS = 300
 
 ID_WIDTH = 24
 """The most characters to which ids are padded so that they line up."""
+
+
+def line_width() -> int:
+    """Return the width of the terminal that stdout is; `PIPED` where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED
 
 
 class Line(NamedTuple):
@@ -83,7 +90,7 @@ def _widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], width: i
     """Return the width of each column: of its longest cell, within its share; the column that fills the row gets the rest."""
     sizes = [max(len(column.heading), *(cell.cell_len for cell in texts)) for column, texts in zip(columns, cells, strict=True)]
     for at, column in enumerate(columns):
-        if column.share:
+        if column.share and width < PIPED:
             sizes[at] = min(sizes[at], max(width // column.share, LEAST_WIDTH), MOST_NAME)
     for at, column in enumerate(columns):
         if column.fills:
@@ -124,14 +131,14 @@ def usage_line(usage: Usage, grader: str | None = None) -> str:
 
 
 def show_lines(value: object, lines: Any, *, as_json: bool) -> None:  # noqa: ANN401 - whatever rich can print
-    """Print a value as JSON, or as lines, which wrap only on a terminal: another program reads an id or a command whole."""
+    """Print a value as JSON, or as lines, which wrap only on a terminal."""
     if as_json:
         typer.echo(json_without_commands(json.dumps(value, ensure_ascii=False, default=str)))
         return
     console = Console(highlight=False, markup=False, emoji=False)
-    given, is_whole = console.width, not console.is_terminal and "COLUMNS" not in os.environ
+    given = console.width
     for line in lines:
-        console.width = PIPED if is_whole and isinstance(line, str | Table) else given
+        console.width = line_width() if isinstance(line, str | Table) else given  # a rule would fill it
         console.print(line, soft_wrap=isinstance(line, Text))
 
 

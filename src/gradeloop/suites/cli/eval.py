@@ -233,7 +233,7 @@ class EvalCommand:
         batches = BatchClient(client, task_queue)
         if (wanted := await self._resumed(summary, running=running)) is not None:
             if OURS.fullmatch(task_queue):
-                await ensure_worker_of(task_queue, connection)
+                await ensure_worker_of(task_queue, connection, fresh=True)
             return await self._start(batches, wanted, outputs, connection, task_queue)
         if running:
             with ctrl_c() as pressed:
