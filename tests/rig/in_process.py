@@ -165,9 +165,11 @@ def _workers_in_threads(patch: pytest.MonkeyPatch, workers: dict[str, WorkerThre
     """Have workers start as threads for a while; servers are processes as ever."""
     in_a_process = DetachedProcess.start
 
-    def start(process: DetachedProcess, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
+    def start(
+        process: DetachedProcess, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue], **how: bool
+    ) -> None:
         if Path(command[1]).name != "worker.py":
-            in_a_process(process, command, environment, facts)
+            in_a_process(process, command, environment, facts, **how)
             return
         mark = process._mark.open("ab")
         fcntl.flock(mark, fcntl.LOCK_EX)
