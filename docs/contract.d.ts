@@ -73,7 +73,9 @@ export interface BatchRequest {
   until_decided?: UntilDecided | null;
   /** The labels that correct the rate that `until_decided` looks at, with digests of outputs; by default it is that of the judge. */
   labels?: Label[];
-  /** The answer that was known before all cases were asked; the worker writes it. */
+  /** The batch or file of results against which no case may regress; then `pass_rate` does not decide. */
+  baseline?: string | null;
+  /** The answer that was known before all cases were asked, which the worker writes; with a `baseline` that of all, too. */
   decision?: EarlyAnswer | null;
   /** Retries of a call after a transient error. */
   retries?: number;
@@ -133,7 +135,9 @@ export interface BatchSummary {
   allow_errors?: number;
   /** The pass rate corrected by labels; where it has a decision, that is the batch's answer. None without labels. */
   corrected?: GatedRate | null;
-  /** The answer that was known before all cases were asked. */
+  /** The batch or file of results against which no case may regress, where that decides instead of `pass_rate`. */
+  baseline?: string | null;
+  /** The answer that was known before all cases were asked; with a `baseline` that of all, too. */
   decision?: EarlyAnswer | null;
   /** Whether a verdict was asked for in any case. */
   asks?: boolean;
@@ -811,7 +815,7 @@ export interface JudgingRequest {
   repeat?: number;
   /** Priority of the calls if slots or a rate are short. */
   priority?: Priority | null;
-  /** Whether votes that cannot change a verdict by criteria are not asked; by default all are, and their shares are known. */
+  /** Whether votes and rollouts that cannot change the answer are not asked; by default all are, and their shares are known. */
   until_decided?: boolean;
 }
 
@@ -1477,7 +1481,7 @@ export interface UntilDecided {
   seed?: number | null;
   /** The values of a judge's output that pass a judgement, by key; by default a case passes as its rubric says. */
   pass_if?: { [key: string]: JsonValue } | null;
-  /** The number of cases that come before all others, since labels of them may measure the judge's error. */
+  /** The number of cases before all others: labels of them may measure the judge's error, or they may regress from a baseline. */
   first?: number;
 }
 

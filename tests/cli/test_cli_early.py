@@ -79,7 +79,7 @@ def test_a_suite_ends_once_its_answer_is_known_and_the_rest_is_asked_on_demand(g
     assert (whole.code, whole.out.splitlines()[-2]) == (0, "PASSED 97.5% of 80%")
     assert "decision" not in results(gradeloop)["summary"]
     compared = gradeloop("diff", batch, "early.json", "--fail-on", "any")
-    assert (compared.code, "NOW WITHOUT A VERDICT" in compared.out) == (0, False), compared.out + compared.err
+    assert (compared.code, "NOW WITHOUT A VERDICT" in compared.out) == (3, False), compared.out + compared.err
     assert f"ended once its answer was known: {len(queued)} of {TOTAL} cases were not asked" in compared.out + compared.err
 
 
@@ -127,7 +127,7 @@ REFUSED = [
     (("eval", "--risk", "5%"), "--risk, --seed and --preview say how --until decided ends a batch; add it"),
     (("eval", "--all"), "--all asks the rest of a batch that ended early; name the batch with --resume"),
     (("eval", "--until", "decided", "--labels", "x.jsonl"), "--until decided --labels FILE needs --gate corrected"),
-    (("eval", "--attach", "latest", "--until", "decided"), "--until needs a suite; a batch keeps the order that it was started with"),
+    (("eval", "--attach", "latest", "--until", "decided"), "--until and --fail-on need a suite; a batch keeps the order and the gate"),
     (("eval", "--until", "decided", "--risk", "60%", "--preview"), "risk"),
 ]
 
@@ -186,3 +186,98 @@ def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+PAIRED = ("eval", "--until", "decided", "--fail-on", "regressions", "--seed", "1", "-j", "2")
+
+
+def prompted(gradeloop: CommandLine, right: str = "", wrong: str = "") -> None:
+    """Write a suite whose prompt has some cases end otherwise: the ids of its cases stay, as they come from their variables."""
+    one_of, other = (" or ".join(f"id == '{name}'" for name in (names or "none").split()) for names in (right, wrong))
+    prompt = f"{{% if {one_of} %}}right{{% elif {other} %}}wrong{{% else %}}{{{{answer}}}}{{% endif %}}"
+    (gradeloop.folder / "promptfooconfig.yaml").write_text(SUITE.replace("{{answer}}", prompt))
+
+
+def test_a_batch_that_may_not_regress_asks_what_passed_before_until_chance_is_small(gradeloop: CommandLine) -> None:
+    before = gradeloop("eval", "--pass-rate", "0.5")
+    named = results(gradeloop)["summary"]["batch_id"]
+    shown = gradeloop(*PAIRED, "--baseline", named, "--preview")
+    early = gradeloop(*PAIRED, "--baseline", named)
+    found = results(gradeloop)
+    known = found["summary"]["decision"]
+    asked = {case["id"] for case in found["cases"][: known["asked"]]}
+
+    assert (before.code, early.code) == (0, 0), early.out + early.err
+    assert shown.out == f"{TOTAL} cases, 117 of which passed in {named}; expected to ask 112 if none regresses, 59 if 1 does, 20 if 5 do\n"
+    assert (known["answer"], known["asked"], asked & {"q20", "q60", "q90"}) == ("passed", 112, set())
+    assert f"PASSED after 112 of {TOTAL} against {named}: at most a 5% chance that a case regressed" in early.out
+    assert "wanted" not in early.out
+    same = gradeloop("eval", "--attach", "latest")
+    assert (same.code, "PASSED after 112" in same.out) == (0, True)
+    compared = gradeloop("diff", named, "latest", "--fail-on", "regressions")
+    assert (compared.code, compared.out.splitlines()[0]) == (0, "PASSED by --fail-on regressions: NO REGRESSIONS")
+    anything = gradeloop("diff", named, "latest", "--fail-on", "any")
+    assert (anything.code, anything.out.splitlines()[0]) == (3, "INCONCLUSIVE by --fail-on any: NO REGRESSIONS")
+    assert "cases of B were not asked" in anything.err
+
+
+def test_one_case_that_regressed_ends_the_batch_and_the_rest_is_compared_on_demand(gradeloop: CommandLine) -> None:
+    gradeloop("eval", "--pass-rate", "0.5", "-o", "main.json")
+    prompted(gradeloop, right="q20", wrong="q7 q8")
+    early = gradeloop(*PAIRED, "--baseline", "main.json")
+    found = results(gradeloop)["summary"]
+    batch, known = found["batch_id"], found["decision"]
+    whole = gradeloop("eval", "--resume", "latest", "--all")
+    after = results(gradeloop)["summary"]
+    again = gradeloop("eval", "--attach", "latest")
+
+    assert (early.code, known["answer"]) == (1, "failed"), early.out + early.err
+    assert f"FAILED after {known['asked']} of {TOTAL} against main.json: a case regressed" in early.out
+    assert f"next: gradeloop diff main.json {batch}" in early.err
+    assert (whole.code, again.code) == (1, 1), whole.out + whole.err
+    assert "FAILED against main.json: a case regressed" in whole.out
+    assert (after["failed"], after["decision"]["asked"]) == (4, TOTAL)
+    assert "FAILED against main.json: a case regressed" in again.out
+
+
+def test_without_an_early_end_all_cases_are_compared(gradeloop: CommandLine) -> None:
+    gradeloop("eval", "--pass-rate", "0.5")
+    first = results(gradeloop)["summary"]["batch_id"]
+    same = gradeloop("eval", "--fail-on", "regressions", "--baseline", "latest", "-o", "same.md")
+    prompted(gradeloop, right="q20 q60 q90", wrong="q1")
+    worse = gradeloop("eval", "--fail-on", "regressions", "--baseline", first, "--repeat", "1")
+
+    assert (same.code, worse.code) == (0, 1), worse.out + worse.err
+    assert f"PASSED against {first}: no case regressed" in same.out
+    assert f"PASSED against {first}" in (gradeloop.folder / "same.md").read_text()
+    assert f"FAILED against {first}: a case regressed" in worse.out
+
+
+def test_repeated_cases_are_all_asked_and_compared(gradeloop: CommandLine) -> None:
+    gradeloop("eval", "--pass-rate", "0.5", "--limit", "4", "--repeat", "2")
+    done = gradeloop(*PAIRED, "--baseline", "latest", "--limit", "4", "--repeat", "2")
+
+    assert (done.code, "all cases are asked, since cases are repeated" in done.out) == (0, True), done.out + done.err
+    assert "PASSED against " in done.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--fail-on", "regressions"), "--fail-on regressions compares with an earlier batch; name it with --baseline"),
+        (("--fail-on", "regressions", "--baseline", "x.json", "--pass-rate", "0.9"), "leave --pass-rate out"),
+        (("--fail-on", "regressions", "--baseline", "x.json", "--labels", "x.jsonl"), "leave --labels out"),
+        (("--fail-on", "errors", "--baseline", "x.json"), "'errors' is not"),
+    ],
+)
+def test_what_a_comparison_cannot_decide_is_refused(gradeloop: CommandLine, flags: tuple[str, ...], why: str) -> None:
+    done = gradeloop("eval", *flags)
+
+    assert (done.code, why in done.err) == (2, True), done.err
+
+
+def test_a_baseline_in_which_nothing_passed_decides_nothing(gradeloop: CommandLine) -> None:
+    gradeloop("eval", "--filter", "q20-")
+    done = gradeloop(*PAIRED, "--baseline", "latest")
+
+    assert (done.code, "no case of the suite passed in" in done.err) == (2, True), done.out + done.err

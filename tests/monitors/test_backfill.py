@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 from temporalio.client import Client
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors import ticks
+from gradeloop.monitors import sources, ticks
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import BackfillCall, BackfillReport, FolderSource, SqlSource
+from gradeloop.monitors.overview import backfill_text
 from gradeloop.monitors.sources import MonitorBackfiller, SourceAccess
 from gradeloop.monitors.ticks import place_of
 from tests.monitors.test_monitoring import Watched, watched
@@ -77,6 +79,65 @@ async def test_a_tick_takes_few_of_a_backfill_and_its_own_runs_come_first(
 
     assert left == [3, 1, 0]
     assert (found.backfill.judged, found.rate.judged) == (5, 0)
+
+
+async def test_a_backfill_ends_once_its_answer_is_known_and_the_rest_waits_no_more(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticks, "BACKFILL_RUNS", 20)
+    monkeypatch.setattr(ticks, "LATE_PAGE", 20)
+    async with watched(client, tmp_path, passes(), sample=0.000001) as monitor:
+        monitor.write("a.jsonl", *(f"run-{number}" for number in range(100)))
+        await monitor.tick()
+        await backfill(monitor, share=1.0, gate={"pass_rate": 0.5})
+        with pytest.raises(InvalidRequest, match="100 runs of an earlier backfill wait to be judged"):
+            await backfill(monitor, share=1.0)
+        found = await monitor.tick()
+        await monitor.tick()
+        calls = monitor.calls
+        again = await backfill(monitor, share=1.0, preview=True)
+
+    gate = found.state.backfill
+    assert gate is not None
+    assert gate.decision is not None
+    assert (gate.total, gate.decision.answer, gate.decision.asked < 20) == (100, "passed", True)
+    assert (calls, found.backfill_waiting, again.chosen) == (20, 0, 80)
+    said = f"backfill: PASSED after {gate.decision.asked} of 100, 50% wanted: at most a 5% chance that asking all would say otherwise"
+    assert backfill_text(found).startswith(said)
+
+
+async def test_a_backfill_that_stays_open_is_judged_whole_and_errors_are_no_verdict(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, fails("bad"), breaks("lost", kind="auth"), passes(), sample=0.000001) as monitor:
+        for number, said in enumerate(("good", "bad", "lost", "good", "good")):
+            monitor.write(f"{number}.jsonl", f"run-{number}", said=said)
+        await monitor.tick()
+        await backfill(monitor, share=1.0, gate={"pass_rate": 0.75})
+        found = await monitor.tick()
+        after = await backfill(monitor, share=1.0)
+
+    assert backfill_text(found).startswith("backfill: PASSED after 5 of 5, 75% wanted; pass rate 75%")
+    assert after.chosen == 1
+
+
+async def test_a_backfill_that_a_crash_cut_short_goes_on_with_all_of_its_runs(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = sources._count_backfill
+
+    def dies(connection: Connection, name: str) -> None:
+        monkeypatch.setattr(sources, "_count_backfill", count)
+        raise OSError("the disk is gone")
+
+    async with watched(client, tmp_path, passes(), sample=0.000001) as monitor:
+        monitor.write("a.jsonl", *(f"run-{number}" for number in range(9)))
+        await monitor.tick()
+        monkeypatch.setattr(sources, "_count_backfill", dies)
+        found = await backfill(monitor, share=1.0, gate={"pass_rate": 0.5})
+        state = (await monitor.reader.summary(monitor.name)).state
+
+    assert (found.waiting, found.chosen) == (9, 0)
+    assert state.backfill is not None
+    assert state.backfill.total == 9
 
 
 async def test_what_is_ahead_of_the_monitor_is_left_to_its_ticks(client: Client, tmp_path: Path) -> None:

@@ -79,3 +79,16 @@ def test_less_is_asked_the_clearer_the_answer_is() -> None:
 
     assert shares == sorted(shares)
     assert (shares[0] < 0.2, shares[1] < 0.55) == (True, True)
+
+
+@pytest.mark.parametrize("total", [1, 19, 20, 21, 117, 500])
+def test_where_nothing_may_fail_one_failure_is_missed_at_most_as_rarely_as_it_says(total: int) -> None:
+    """The one failing case stands at each place equally often, so that the share of missed ones is exact; with more it is smaller."""
+    missed = 0
+    for place in range(total):
+        gate = EarlyGate(total, 1.0)
+        for at in range(total):
+            gate.take("failed" if at == place else "passed")
+        missed += answer_of(gate) == "passed"
+
+    assert (total - 1) // 20 <= missed <= total // 20

@@ -196,8 +196,8 @@ def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, 
         return SATISFIED
     if not complete or rate is None or summary.errors > allowed * summary.total + TOLERANCE:
         return NO_VERDICT
-    if decided is not None:
-        return SATISFIED if decided.answer == "passed" else CAPPED
+    if decided is not None or summary.baseline is not None:
+        return {"passed": SATISFIED, "failed": CAPPED}.get(decided.answer if decided else "", NO_VERDICT)
     if (corrected := _deciding(summary)) is not None:
         return {"passed": SATISFIED, "failed": CAPPED}.get(corrected.decision or "", NO_VERDICT)
     wanted = summary.pass_rate if pass_rate is None else pass_rate
@@ -309,14 +309,21 @@ def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_
     corrected = _deciding(summary)
     reached = f"{_percent(rate, wanted)} of {_plain(wanted, 4)}" if corrected is None else _corrected_text(corrected)
     words = "" if corrected else _in_words(rate, wanted, summary.passed + summary.failed, "case")
-    known = _early_answer(decided, summary.total) if decided is not None else None
+    known = early_answer(decided, summary.total, summary.baseline) if decided is not None else None
     return known or BatchAnswer("FAILED" if code == CAPPED else "PASSED", reached if code == CAPPED or rate < 1 or corrected else "", words)
 
 
-def _early_answer(known: EarlyAnswer, total: int) -> BatchAnswer:
-    """Return an answer that was known before all of so many cases were asked."""
-    words = f"at most a {_plain(known.risk, 2)} chance that asking all would say otherwise"
-    return BatchAnswer("PASSED" if known.answer == "passed" else "FAILED", f"after {known.asked:,} of {total:,}", words)
+def early_answer(known: EarlyAnswer, total: int, baseline: str | None = None) -> BatchAnswer:
+    """Return an answer that was known before all of so many cases were asked, or that of a comparison with a baseline.
+
+    It is certain where its risk is 0.
+    """
+    word: AnswerWord = "PASSED" if known.answer == "passed" else "FAILED"
+    chance, early = f"at most a {_plain(known.risk, 2)} chance that", f"after {known.asked:,} of {total:,}"
+    if baseline is None:
+        return BatchAnswer(word, early, f"{chance} asking all would say otherwise" if known.risk else "")
+    what = "a case" if word == "FAILED" else f"{chance} a case" if known.risk else "no case"
+    return BatchAnswer(word, f"{f'{early} ' if known.asked < total else ''}against {one_line(baseline)}", f"{what} regressed")
 
 
 def _in_words(rate: float, wanted: float, judged: int, noun: str) -> str:
@@ -422,7 +429,7 @@ def answer_of_judgements(counts: JudgementCounts, gate: PassGate, known: EarlyAn
     if not judged:
         return BatchAnswer("INCONCLUSIVE", f"{unsure:,} unsure" if unsure else "nothing was judged")
     if known is not None:
-        return _early_answer(known, total)
+        return early_answer(known, total)
     rate, wanted = passed / judged, gate.pass_rate or 0.0
     reached, detail = passed >= wanted * judged, f"{_percent(rate, wanted)} of {_plain(wanted, 4)}"
     words = _in_words(rate, wanted, judged, "run")
@@ -436,10 +443,11 @@ def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:
     if summary.waiting:
         return "gradeloop inbox"
     if answer.word == "FAILED":
-        return report_step(summary)
+        compare = f"gradeloop diff {shlex.quote(summary.baseline or '')} {shlex.quote(summary.batch_id)}"
+        return compare if summary.baseline else report_step(summary)
     if summary.errors and (summary.decided or not summary.open):
         return f"gradeloop eval --retry errors --attach {shlex.quote(summary.batch_id)}"
-    if summary.decided:
+    if summary.decided and summary.open:
         return f"gradeloop eval --resume {shlex.quote(summary.batch_id)} --all"
     return report_step(summary) if summary.unsure and answer.word == "INCONCLUSIVE" else ""
 
@@ -464,7 +472,7 @@ def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> st
     parts += [f"{summary.cached:,} cached"] if summary.cached else []
     parts += [", ".join(spending(summary))] if spending(summary) else []
     cost, asked = summary.usage.cost_usd, summary.done
-    parts += [f"about ${cost / asked * summary.open:.2f} not spent"] if summary.decided and cost and asked else []
+    parts += [f"about ${cost / asked * summary.open:.2f} not spent"] if summary.decided and summary.open and cost and asked else []
     if summary.status in {"paused", "stopped"}:
         parts.append(f"{summary.status}{': ' if summary.reason else ''}{one_line(summary.reason or '')}")
     return "; ".join(parts)
@@ -478,7 +486,8 @@ def _rate_text(summary: BatchSummary, pass_rate: float | None) -> str:
     if rate is None:
         return ""
     wanted = summary.pass_rate if pass_rate is None else pass_rate
-    return f" ({_percent(rate, wanted)} of {summary.passed + summary.failed:,} judged, {_plain(wanted, 4)} wanted)"
+    limit = "" if summary.baseline else f", {_plain(wanted, 4)} wanted"
+    return f" ({_percent(rate, wanted)} of {summary.passed + summary.failed:,} judged{limit})"
 
 
 def _reaches(rate: float, wanted: float) -> bool:

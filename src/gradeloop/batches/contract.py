@@ -234,8 +234,10 @@ class BatchRequest(Strict):
     """The batch ends as soon as its answer about `pass_rate` is known; its cases are in random order then. By default all are asked."""
     labels: OmitEmpty[tuple[Label, ...]] = ()
     """The labels that correct the rate that `until_decided` looks at, with digests of outputs; by default it is that of the judge."""
+    baseline: OmitEmpty[str | None] = None
+    """The batch or file of results against which no case may regress; then `pass_rate` does not decide."""
     decision: OmitEmpty[EarlyAnswer | None] = None
-    """The answer that was known before all cases were asked; the worker writes it."""
+    """The answer that was known before all cases were asked, which the worker writes; with a `baseline` that of all, too."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
     """Retries of a call after a transient error."""
     cache: bool = True
@@ -415,8 +417,10 @@ class BatchSummary(Strict):
     """The share of all cases, 0 to 1, that may end in an error."""
     corrected: OmitEmpty[GatedRate | None] = None
     """The pass rate corrected by labels; where it has a decision, that is the batch's answer. None without labels."""
+    baseline: OmitEmpty[str | None] = None
+    """The batch or file of results against which no case may regress, where that decides instead of `pass_rate`."""
     decision: OmitEmpty[EarlyAnswer | None] = None
-    """The answer that was known before all cases were asked."""
+    """The answer that was known before all cases were asked; with a `baseline` that of all, too."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict was asked for in any case."""
     derived_metrics: DerivedMetrics = Field(default=(), exclude_if=lambda value: not value)
@@ -438,9 +442,9 @@ class BatchSummary(Strict):
 
     @property
     def decided(self) -> EarlyAnswer | None:
-        """The answer that the batch ended with before all cases were asked; None where all were, or another rate is wanted now."""
-        known = self.decision if self.status == "finished" and self.open else None
-        return known if known is not None and known.wanted == self.pass_rate else None
+        """The answer of a comparison with a `baseline`, or of a rate before all cases were asked; None where another is wanted now."""
+        known = self.decision if self.status == "finished" and (self.open or self.baseline) else None
+        return known if known is not None and (self.baseline or known.wanted == self.pass_rate) else None
 
 
 NO_STORE = "this worker has no store"

@@ -74,6 +74,8 @@ class EarlyGates:
 
     async def _begin(self, request: BatchRequest, until: UntilDecided) -> EarlyGate | None:
         """Return the gate of a batch before its first case; None while a case has not ended whose labels measure the judge's error."""
+        if request.baseline is not None:
+            return EarlyGate(until.first, 1.0, until.risk)
         if not request.labels:
             return EarlyGate(request.total, request.pass_rate, until.risk)
         first = (_CASES.c.batch_id == request.batch_id, _CASES.c.position < until.first, _CASES.c.status.in_(("queued", "waiting")))
@@ -84,8 +86,11 @@ class EarlyGates:
 def _read(connection: Connection, batch_id: str, position: int) -> tuple[BatchRequest, list[tuple[int, Kind | None]]]:
     """Return a batch's request, and what the cases from a position on say to its gate; None of those that have not ended."""
     request = parse_request(connection.execute(select(_BATCHES.c.request).where(_BATCHES.c.id == batch_id)).scalar_one())
-    mine = (_CASES.c.batch_id == batch_id, _CASES.c.position >= position)
-    rule = request.until_decided.pass_if if request.until_decided is not None else None
+    # Only the first cases may regress from a baseline, so that no other one says anything to that gate.
+    until = request.until_decided
+    last = until.first if until is not None and request.baseline is not None else request.total
+    mine = (_CASES.c.batch_id == batch_id, _CASES.c.position >= position, _CASES.c.position < last)
+    rule = until.pass_if if until is not None else None
     columns = (_CASES.c.position, _CASES.c.status, *([_CASES.c.result] if rule is not None else []))
     rows = connection.execute(select(*columns).where(*mine).order_by(_CASES.c.position).limit(PAGE))
     return request, [(row.position, _kind(row.status, row.result if rule is not None else None, rule)) for row in rows]

@@ -179,9 +179,19 @@ def few_at_once(total: int) -> int:
 def expectation(request: BatchRequest) -> str:
     """Return the share of a batch's cases that is expected to be asked, for some rates at which they may pass."""
     wanted, risk = request.pass_rate, request.until_decided.risk if request.until_decided else None
+    if request.baseline is not None and request.until_decided is not None:
+        may = request.until_decided.first
+        some = ", ".join(f"{round((may + 1) / (fell + 1)):,} if {fell} {'does' if fell == 1 else 'do'}" for fell in (1, 5) if fell <= may)
+        asked = f"{counted(request.total, 'case')}, {may:,} of which passed in {request.baseline}"
+        return f"{asked}; expected to ask {round(may * share_asked(may, 1.0, 1.0, risk or 0)):,} if none regresses, {some}"
     asked = f"{counted(request.total, 'case')}, {100 * wanted:.4g}% wanted"
     if risk is None:
         return f"{asked}; all are asked"
+    return f"{asked}; {expected_shares(request.total, wanted, risk)}"
+
+
+def expected_shares(total: int, wanted: float, risk: float, verb: str = "ask") -> str:
+    """Return the share that is expected to be asked until it is known whether the wanted share passes, for some rates."""
     rates = {round(wanted + (1 - wanted) * part, 3) for part in (0.7, 0.3, 0)} | ({0.97} if wanted == 1 else set())
-    shares = (f"{share_asked(request.total, wanted, rate, risk):.0%} if {100 * rate:.4g}% pass" for rate in sorted(rates, reverse=True))
-    return f"{asked}; expected to ask {', '.join(shares)}"
+    shares = (f"{share_asked(total, wanted, rate, risk):.0%} if {100 * rate:.4g}% pass" for rate in sorted(rates, reverse=True))
+    return f"expected to {verb} {', '.join(shares)}"

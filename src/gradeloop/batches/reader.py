@@ -334,6 +334,7 @@ def summary_of(row: Row) -> BatchSummary:
         pass_rate=request.pass_rate,
         allow_errors=request.allow_errors,
         corrected=request.corrected,
+        baseline=request.baseline,
         decision=request.decision,
         asks=request.asks,
         derived_metrics=request.derived_metrics,

@@ -19,6 +19,7 @@ from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, judging_id, pa
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.judges.write_back import Target, WriteBackCall, WriteBackReport
 from gradeloop.monitors.anchors import AnchorCounts, AnchorPlan, AnchorState, Moved
+from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.stats.drift import DriftState, Spread
 from gradeloop.stats.intervals import Interval
 
@@ -476,6 +477,20 @@ class OpenAlert(Strict):
     anchors: AnchorCounts = AnchorCounts()
 
 
+class BackfillGate(Tolerant):
+    """A backfill that ends once it is known whether this share of its runs passes: `BackfillGate(pass_rate=0.9)`."""
+
+    pass_rate: Annotated[float, Field(ge=0, le=1)]
+    risk: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """The largest probability that judging all would say otherwise."""
+    after: OmitEmpty[int] = 0
+    """Number of the last tick before it."""
+    total: OmitEmpty[int] = 0
+    """Number of its runs; 0 until the source is read."""
+    decision: OmitEmpty[EarlyAnswer | None] = None
+    """The answer, once it is known; with a `risk` of 0 that of all runs."""
+
+
 class MonitorState(Tolerant):
     """State of a monitor between two ticks."""
 
@@ -491,6 +506,8 @@ class MonitorState(Tolerant):
     tests: dict[str, DriftState] = Field(default_factory=dict)
     anchors: AnchorState = AnchorState()
     open: dict[str, OpenAlert] = Field(default_factory=dict)
+    backfill: OmitEmpty[BackfillGate | None] = None
+    """The newest backfill, where it ends early."""
 
 
 class MonitorTick(Tolerant):
@@ -548,6 +565,8 @@ class BackfillCall(Strict):
     """The share of the runs that is judged; the monitor's own where there is none."""
     preview: bool = False
     """Whether the runs are only counted."""
+    gate: OmitEmpty[BackfillGate | None] = None
+    """The question whose answer ends the backfill; by default all of its runs are judged."""
     priority: OmitEmpty[Priority | None] = None
 
 

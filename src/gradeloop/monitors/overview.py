@@ -7,6 +7,7 @@ from pydantic import Field
 from sqlalchemy import Connection, case, func, select
 from sqlalchemy.exc import IntegrityError
 
+from gradeloop.batches.answer import early_answer
 from gradeloop.batches.contract import Case
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
@@ -173,9 +174,14 @@ def waiting_text(found: MonitorSummary) -> str:
 
 def backfill_text(found: MonitorSummary) -> str:
     """Return what backfills have come to; empty where there was none."""
+    gate = found.state.backfill
     if not found.backfill.judged and not found.backfill_waiting:
         return ""
-    return f"backfill: pass rate {rate_text(found.backfill)}, {counted(found.backfill_waiting, 'run')} still to be judged"
+    rate, left = f"pass rate {rate_text(found.backfill)}", f"{counted(found.backfill_waiting, 'run')} still to be judged"
+    if gate is None or gate.decision is None:
+        return f"backfill: {rate}, {left}{f', until {percent(gate.pass_rate)} is decided' if gate is not None else ''}"
+    answer = early_answer(gate.decision, gate.total)
+    return f"backfill: {answer.text}, {percent(gate.pass_rate)} wanted{f': {answer.words}' if answer.words else ''}; {rate}"
 
 
 def shadow_text(monitor: MonitorSummary) -> str:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -33,12 +33,12 @@ from gradeloop.judges.sources import thread_as_run
 from gradeloop.monitors import contract
 from gradeloop.monitors.files import ObjectPlace, SourceItem, read_bucket, read_folder, reasons
 from gradeloop.monitors.received import read_received
-from gradeloop.monitors.ticks import MonitorStore, ReadRun, lock_monitor, read_run
+from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, lock_monitor, monitor_of, read_run, runs_of_backfill
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.temporal.histories import quoted
-from gradeloop.text import encodable, strict_json
+from gradeloop.text import counted, encodable, strict_json
 from gradeloop.transcripts.json_access import ODD_SHAPES, UnreadableMessage
 from gradeloop.transcripts.registry import parse_runs
 
@@ -480,7 +480,8 @@ class MonitorBackfiller:
         """Read a monitor's source since a time up to where it has read, and return what was found.
 
         Raises:
-            InvalidRequest: There is no such monitor, it has read nothing, or the source cannot be read so.
+            InvalidRequest: There is no such monitor, it has read nothing, the source cannot be read so, or an earlier backfill waits where
+                one of the two ends early.
         """
         monitor = await MonitorStore(self._store).monitor(call.monitor)
         if monitor.cursor is None:
@@ -489,6 +490,8 @@ class MonitorBackfiller:
         if call.share is not None:
             definition = definition.model_copy(update={"sample": call.share, "strata": {}})
         place = contract.SOURCES.find(definition.source.kind).since(definition.source, call.since, monitor.cursor)
+        if not call.preview:
+            await self._store.write(lambda connection: _begin_backfill(connection, call))
         report, seen = contract.BackfillReport(), set[str]()
         async for chunk in read_chunks(definition.source, place, self._access, until=monitor.cursor):
             runs = {sha256: item.run for item, sha256 in chunk if item.run is not None and sha256 not in seen}
@@ -496,6 +499,8 @@ class MonitorBackfiller:
             unreadable = report.unreadable + sum(item.unreadable is not None for item, _ in chunk)
             more = {"unreadable": unreadable, "refused": reasons(report.refused, (item for item, _ in chunk))}
             report = await self._take(call, definition, runs, report.model_copy(update=more))
+        if call.gate is not None and not call.preview:
+            await self._store.write(lambda connection: _count_backfill(connection, call.monitor))
         return report
 
     async def _take(
@@ -529,6 +534,36 @@ def _known(connection: Connection, name: str, shas: Sequence[str]) -> dict[str, 
     statement = select(runs.c.run_sha256, runs.c.verdict, runs.c.judged, runs.c.waiting.is_not(None))
     rows = connection.execute(statement.where(runs.c.monitor == name, runs.c.run_sha256.in_(shas)))
     return {sha256: _Known(verdict, bool(waits) or judged in unsettled) for sha256, verdict, judged, waits in rows}
+
+
+def _begin_backfill(connection: Connection, call: contract.BackfillCall) -> None:
+    """Keep the gate of a backfill; its runs are counted once the source is read. One that was begun before a crash goes on."""
+    lock_monitor(connection, call.monitor)
+    monitor, runs = monitor_of(connection, call.monitor), table("monitor_runs")
+    known = monitor.state.backfill
+    if call.gate is not None and known is not None and known == call.gate.model_copy(update={"after": known.after}):
+        return
+    waits = (runs.c.monitor == call.monitor, runs.c.why == "backfill", runs.c.waiting.is_not(None))
+    left = connection.execute(select(func.count()).select_from(runs).where(*waits)).scalar_one()
+    if left and (call.gate is not None or (known is not None and known.decision is None)):
+        what = f"{counted(left, 'run')} of an earlier backfill {'waits' if left == 1 else 'wait'} to be judged"
+        raise InvalidRequest(f"{what}, and one that ends early counts only its own; begin it once none waits")
+    _keep_gate(connection, monitor, call.gate and call.gate.model_copy(update={"after": monitor.state.ticks}))
+
+
+def _count_backfill(connection: Connection, name: str) -> None:
+    """Write how many runs a backfill has, from which moment on ticks ask whether its answer is known."""
+    lock_monitor(connection, name)
+    monitor = monitor_of(connection, name)
+    if (gate := monitor.state.backfill) is not None:
+        total = connection.execute(select(func.count()).where(*runs_of_backfill(name, gate))).scalar_one()
+        _keep_gate(connection, monitor, gate.model_copy(update={"total": total}))
+
+
+def _keep_gate(connection: Connection, monitor: Monitor, gate: contract.BackfillGate | None) -> None:
+    monitors, state = table("monitors"), monitor.state.model_copy(update={"backfill": gate})
+    mine = monitors.c.name == monitor.definition.name
+    connection.execute(monitors.update().where(mine).values(state=state.model_dump_json()))
 
 
 def _have_wait(connection: Connection, name: str, chosen: Sequence[ReadRun]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, or_, select
 
 from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, CaseResult, Upload
 from gradeloop.batches.judged import judging_case
@@ -29,6 +29,7 @@ from gradeloop.monitors.contract import (
     WAITING_DAYS,
     Alert,
     AlwaysRule,
+    BackfillGate,
     DueTick,
     FinishedTick,
     MonitorDefinition,
@@ -36,6 +37,7 @@ from gradeloop.monitors.contract import (
     TickReport,
     Why,
 )
+from gradeloop.stats.decided import SLACK, EarlyAnswer, EarlyGate
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import stored_moment, table
 from gradeloop.text import clip, did_you_mean, encodable, printable
@@ -295,11 +297,11 @@ class _TickBatch:
         ask_afresh(self._connection, self._batch_id, anchors)
 
     def add_waiting(self, number: int, most: int, *, backfill: bool = False) -> int:
-        """Have a tick judge runs that wait, the oldest first, and return how many."""
+        """Have a tick judge runs that wait, the oldest first, those of a backfill in a random order; return how many."""
         runs, taken, size = table("monitor_runs"), 0, 0
         asked_for = (runs.c.why == "backfill") if backfill else (runs.c.why != "backfill")
         waiting = select(runs).where(runs.c.monitor == self._definition.name, runs.c.waiting.is_not(None), asked_for)
-        page = waiting.order_by(runs.c.number, runs.c.run_sha256).limit(LATE_PAGE)
+        page = waiting.order_by(*(() if backfill else (runs.c.number,)), runs.c.run_sha256).limit(LATE_PAGE)
         while taken < most and size < LATE_BYTES and (rows := self._connection.execute(page).mappings().all()):
             cases = list[Case]()
             for row in rows:
@@ -386,7 +388,48 @@ def _write_tick_end(connection: Connection, monitor: Monitor, row: RowMapping, p
         _change_alert(connection, name, kind, {"moved": opened.moved, "anchors": opened.anchors})
     for kind in outcome.cleared:
         clear_alert(connection, name, kind, number, report.time)
+    state = state.model_copy(update={"backfill": _looked_at(connection, name, state.backfill)})
     connection.execute(monitors.update().where(monitors.c.name == name).values(state=state.model_dump_json()))
+
+
+def _looked_at(connection: Connection, name: str, gate: BackfillGate | None) -> BackfillGate | None:
+    """Return the gate of a backfill after a tick; once its answer is known, no run of it waits any more."""
+    if gate is None or not gate.total or gate.decision is not None:
+        return gate
+    if (known := _answer_of_backfill(connection, name, gate)) is not None:
+        runs = table("monitor_runs")
+        left = (runs.c.monitor == name, runs.c.why == "backfill", runs.c.waiting.is_not(None))
+        connection.execute(runs.update().where(*left).values(waiting=None))
+    return gate.model_copy(update={"decision": known})
+
+
+# The digest of a run is a random number that nobody chose by the run's verdict, so that its runs enter the gate in an order that is as
+# good as a shuffled one, and that needs no place in the store. A run that is still to be judged holds the place: if those behind it counted
+# first, quick verdicts would come before slow ones. Ticks judge in this order, too; otherwise the gate would wait for the last tick.
+def _answer_of_backfill(connection: Connection, name: str, gate: BackfillGate) -> EarlyAnswer | None:
+    """Return the answer of a backfill, early or of all of its runs; None while it is not known, and where none has a verdict."""
+    runs, ticks = table("monitor_runs"), table("monitor_ticks")
+    unsettled = select(ticks.c.number).where(ticks.c.monitor == name, ticks.c.settled == 0)
+    open_ = or_(runs.c.waiting.is_not(None), runs.c.judged.in_(unsettled))
+    statement = select(runs.c.verdict, open_).where(*runs_of_backfill(name, gate)).order_by(runs.c.run_sha256)
+    early, counts = EarlyGate(gate.total, gate.pass_rate, gate.risk), Counter[str]()
+    for verdict, is_open in connection.execute(statement):
+        if is_open:
+            return None
+        early.take("passed" if verdict == "passed" else "failed" if verdict == "failed" else "neither")
+        if early.decision is not None:
+            return early.decision
+        counts[verdict] += 1
+    if not (judged := counts["passed"] + counts["failed"]):
+        return None
+    passes = counts["passed"] >= gate.pass_rate * judged - SLACK
+    return EarlyAnswer(answer="passed" if passes else "failed", asked=gate.total, risk=0, wanted=gate.pass_rate)
+
+
+def runs_of_backfill(name: str, gate: BackfillGate) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition by which runs belong to a backfill: they wait, or a tick after its beginning has judged them."""
+    runs = table("monitor_runs")
+    return (runs.c.monitor == name, runs.c.why == "backfill", or_(runs.c.waiting.is_not(None), runs.c.judged > gate.after))
 
 
 def clear_alert(connection: Connection, name: str, kind: str, number: int, time: str) -> None:

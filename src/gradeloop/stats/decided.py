@@ -59,7 +59,7 @@ class UntilDecided(Figures):
     pass_if: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
     """The values of a judge's output that pass a judgement, by key; by default a case passes as its rubric says."""
     first: int = Field(default=0, exclude_if=lambda value: not value)
-    """The number of cases that come before all others, since labels of them may measure the judge's error."""
+    """The number of cases before all others: labels of them may measure the judge's error, or they may regress from a baseline."""
 
 
 class EarlyGate:

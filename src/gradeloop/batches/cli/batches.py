@@ -186,7 +186,7 @@ def diff(
             typer.echo(wording.gate_line(found, gate), err=True)
     code = code_of(found, fail_on or ())
     if code == NO_VERDICT:
-        typer.echo("no case has a verdict in both batches, so nothing was compared", err=True)
+        typer.echo(found.unknown(fail_on or ()), err=True)
     raise typer.Exit(code)
 
 
@@ -211,10 +211,9 @@ def _reader_of(url: str) -> BatchReader:
 
 
 def code_of(found: comparison.Comparison, gates: Sequence[comparison.ComparisonGate]) -> int:
-    """Return the exit code: 1 if a gate fails, 3 if it had no case to look at."""
-    if gates and found.overall is None and not any(found.findings(gate) for gate in gates):
-        return NO_VERDICT
-    return CAPPED if any(found.findings(gate) for gate in gates) else SATISFIED
+    """Return the exit code: 1 if a gate fails, 3 if too little was compared."""
+    _, passes = wording.gated_answer(found, gates)
+    return SATISFIED if passes or not gates else NO_VERDICT if passes is None else CAPPED
 
 
 ROWS = 20

@@ -80,6 +80,8 @@ class BatchFacts(Strict):
     created: str | None = None
     """ISO 8601, UTC."""
     status: BatchStatus | None = None
+    held_against: OmitEmpty[str | None] = None
+    """The batch from which no case regressed, as far as its early end knows."""
     runs: int
     """Cases, each repetition counted."""
     statuses: dict[CaseStatus, int]
@@ -229,6 +231,14 @@ class Comparison(Strict):
         }
         return sum(found.values()) + self.counts.get("removed", 0) if gate is ComparisonGate.ANY else found[gate]
 
+    def unknown(self, gates: Sequence[ComparisonGate]) -> str:
+        """Return why gates that nothing fails do not pass either; empty where they do."""
+        if self.overall is None:
+            return "no case has a verdict in both batches, so nothing was compared"
+        is_decided = self.b.held_against in {self.a.source, self.a.batch_id} and {*gates} == {ComparisonGate.REGRESSIONS}
+        unasked = self.counts.get("unasked", 0)
+        return f"{counted(unasked, 'case')} of B were not asked" if unasked and not is_decided else ""
+
 
 GAP_CHARACTERS = 300
 """The most characters of a gap that are kept: 100,000 cases fit into memory, and a table shows less."""
@@ -308,6 +318,12 @@ def load_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
 def stored_source(summary: BatchSummary, results: Iterable[CaseResult]) -> BatchSource:
     """Return a batch of the store, its results gone through once."""
     return ReadBatch(summary.batch_id, [compared_case(result) for result in results], summary)
+
+
+def may_regress(batch: BatchSource) -> frozenset[str]:
+    """Return the ids of the cases that regress from a batch if one later run of them fails."""
+    failed = CaseSide(runs=1, judged=1, passed=0)
+    return frozenset(name for name, runs in group_runs(batch.cases).items() if outcome_of(_side(runs), failed)[0] == "regressed")
 
 
 def total_cost(cases: Iterable[ComparedCase]) -> Cost:
@@ -465,6 +481,7 @@ def _facts(batch: BatchSource, runs: Iterable[Sequence[ComparedCase]]) -> BatchF
         suite=known and known.name,
         created=known and known.created,
         status=known and known.status,
+        held_against=known.baseline if known and known.decided and known.decided.answer == "passed" else None,
         runs=len(batch.cases),
         statuses=dict(Counter(case.status for case in batch.cases)),
         pass_rate=_rate([side.passed / side.judged for side in sides]),

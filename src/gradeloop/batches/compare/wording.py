@@ -103,11 +103,11 @@ def comparison_answer(found: Comparison) -> str:
 def gated_answer(found: Comparison, gates: Sequence[ComparisonGate]) -> tuple[str, bool | None]:
     """Return the answer with what the gates of `--fail-on` make of it, and whether they pass.
 
-    They neither pass nor fail (None) where there are none, and where nothing was compared, which is inconclusive.
+    They neither pass nor fail (None) where there are none, and where too little was compared, which is inconclusive.
     """
     answer = comparison_answer(found)
     failing = [gate for gate in gates if found.findings(gate)]
-    if gates and found.overall is None and not failing:
+    if gates and found.unknown(gates) and not failing:
         return f"INCONCLUSIVE by --fail-on {', '.join(gates)}: {answer}", None
     if not gates:
         return answer, None

@@ -8,16 +8,29 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
 from temporalio.client import Client
 
 from gradeloop.batches.cli.judge import WriteBack
+from gradeloop.batches.gate import expected_shares
 from gradeloop.calibration.agreement import Agreement, measure_agreement
 from gradeloop.calibration.cli.measure import agreement_lines
-from gradeloop.cli.commands import Grader, Json, OutsideFolders, Overwrite, Scripted, Tenant, ToolFiles, Trust, takes
+from gradeloop.cli.commands import (
+    RISK_HELP,
+    Grader,
+    Json,
+    OutsideFolders,
+    Overwrite,
+    Scripted,
+    Tenant,
+    ToolFiles,
+    Trust,
+    share_flag,
+    takes,
+)
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.contract.thread import TASK_QUEUE
@@ -427,38 +440,54 @@ def accept(name: Name) -> None:
     typer.echo(f"{name} begins anew: {', '.join(over) + ' over' if over else 'no alert was open'}; the next ticks are its beginning")
 
 
+@dataclass(frozen=True)
+class BackfillOptions:
+    """The argument and the flags of `gradeloop monitor backfill`."""
+
+    name: Name
+    since: Annotated[str, typer.Option(metavar="DATE", help="Read the source since this date, or value of the watermark.")]
+    sample: Annotated[str | None, typer.Option(metavar="SHARE", help="Judge this share; the monitor's own by default.")] = None
+    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False
+    until: Annotated[Literal["decided"] | None, typer.Option(help="Judge in random order, and end once --pass-rate is answered.")] = None
+    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help="With --until: the share to pass.")] = None
+    risk: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RISK_HELP)] = None
+    as_json: Json = False
+
+    def gate(self) -> contract.BackfillGate | None:
+        """Return the question whose answer ends the backfill; None where all is judged."""
+        if (self.until is None) != (self.pass_rate is None) or (self.until is None and self.risk is not None):
+            raise InvalidRequest("--until decided needs --pass-rate SHARE, and --risk belongs to it; name them together, or leave them out")
+        given = {"pass_rate": self.pass_rate} | ({} if self.risk is None else {"risk": self.risk})
+        with explained():
+            return None if self.until is None else contract.BackfillGate.model_validate(given)
+
+
 @monitor_app.command()
-def backfill(
-    name: Name,
-    *,
-    since: Annotated[str, typer.Option(metavar="DATE", help="Read the source since this date, or value of the watermark.")],
-    sample: Annotated[str | None, typer.Option(metavar="SHARE", help="Judge this share; the monitor's own by default.")] = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False,
-    as_json: Json = False,
-) -> None:
+@takes(BackfillOptions)
+def backfill(options: BackfillOptions) -> None:
     """Judge runs that the monitor has passed without a verdict.
 
     Its ticks judge them behind their own runs, 100 a tick, within the budget a day.
     """
-    share = None if sample is None else _shares([sample]).get("sample")
-    if sample is not None and not share:
-        raise InvalidRequest(f"--sample {clip(sample)} is not a share of all runs; write 5% or 0.05")
-    found = asyncio.run(_backfill(name, since, share, preview=preview))
-    show_lines(found.model_dump(mode="json"), list(_backfill_lines(name, found, preview=preview)), as_json=as_json)
+    share = None if options.sample is None else _shares([options.sample]).get("sample")
+    if options.sample is not None and not share:
+        raise InvalidRequest(f"--sample {clip(options.sample)} is not a share of all runs; write 5% or 0.05")
+    call = contract.BackfillCall(monitor=options.name, since=options.since, share=share, preview=options.preview, gate=options.gate())
+    found = asyncio.run(_backfill(call))
+    show_lines(found.model_dump(mode="json"), list(_backfill_lines(call, found)), as_json=options.as_json)
 
 
-async def _backfill(name: str, since: str, share: float | None, *, preview: bool) -> contract.BackfillReport:
-    monitor = await overview.MonitorReader(own_store()).require(name)
+async def _backfill(call: contract.BackfillCall) -> contract.BackfillReport:
+    monitor = await overview.MonitorReader(own_store()).require(call.monitor)
     connection = await find()
     schedules = MonitorSchedules(await connect(connection))
-    task_queue = await schedules.queue_of(name)
+    task_queue = await schedules.queue_of(call.monitor)
     await wake_worker(task_queue, connection)
     priority = monitor.definition.priority if monitor.definition.tenant else None
-    call = contract.BackfillCall(monitor=name, since=since, share=share, preview=preview, priority=priority)
-    return await schedules.backfill(call, task_queue)
+    return await schedules.backfill(call.model_copy(update={"priority": priority}), task_queue)
 
 
-def _backfill_lines(name: str, found: contract.BackfillReport, *, preview: bool) -> Iterator[str]:
+def _backfill_lines(call: contract.BackfillCall, found: contract.BackfillReport) -> Iterator[str]:
     others = {
         "have a verdict": found.done,
         "wait already": found.waiting,
@@ -470,10 +499,12 @@ def _backfill_lines(name: str, found: contract.BackfillReport, *, preview: bool)
     yield from (f"unreadable: {reason}" for reason in found.refused)
     cost = "a model's price is not known" if found.cost_usd is None else f"about {money(found.cost_usd) or '$0'}"
     cached = f", {found.cached:,} more are in the cache" if found.cached else ""
-    verb = "would be judged" if preview else "will be judged"
+    verb = "would be judged" if call.preview else "will be judged"
     yield f"{counted(found.chosen, 'run')} {verb}: {counted(found.calls, 'call')}{cached}; {cost}"
-    if found.chosen and not preview:
-        yield f"ticks judge {contract.BACKFILL_RUNS} each behind their own runs; look at it with: gradeloop monitor show {name}"
+    if call.gate is not None and found.chosen:
+        yield f"until decided, {expected_shares(found.chosen, call.gate.pass_rate, call.gate.risk, 'judge')}"
+    if found.chosen and not call.preview:
+        yield f"ticks judge {contract.BACKFILL_RUNS} each behind their own runs; look at it with: gradeloop monitor show {call.monitor}"
 
 
 @monitor_app.command()

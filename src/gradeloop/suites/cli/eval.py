@@ -30,7 +30,7 @@ from gradeloop.batches.cli.follow import BatchFollower, StoreWatch, store_timeou
 from gradeloop.batches.cli.results_table import column_lines, result_lines
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.column_table import ColumnTable, metric_lines
-from gradeloop.batches.compare.comparison import load_batch, stored_source
+from gradeloop.batches.compare.comparison import ComparisonGate, compare_batches, load_batch, stored_source
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.gate import expectation, gate_batch
@@ -47,6 +47,7 @@ from gradeloop.judges.judgements import read_case_labels
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_imports, find_outside_roots
+from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.cli.eval_options import EvalCommandLine, EvalOptions, check_suites, find_suite, worker_of
 from gradeloop.suites.load import read_suite
@@ -124,7 +125,7 @@ class EvalCommand:
         require_files(suite.tools, "--tools")
         require_files((suite.scripted,) if suite.scripted else (), "--scripted")
         if options.early.preview:
-            request, ordered = options.ordered_request(suite, SpooledCases(suite.cases()))
+            request, ordered = options.ordered_request(suite, SpooledCases(suite.cases()), baseline=self._baseline)
             for line in (*(ordered if request.until_decided is None else ()), expectation(request)):
                 self._console.print(line, soft_wrap=True)
             return SATISFIED
@@ -133,7 +134,8 @@ class EvalCommand:
             for case in suite.cases():
                 spool.add(case)
                 await asyncio.sleep(0)  # in which the server and the worker come up
-            request, ordered = options.ordered_request(suite, spool, self._labels.labels if self._labels is not None else ())
+            labels = self._labels.labels if self._labels is not None else ()
+            request, ordered = options.ordered_request(suite, spool, labels, self._baseline)
             options.correction.refuse_rate(request.pass_rate)
             unknown = [
                 f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(renderers_by_suffix())}"
@@ -254,7 +256,7 @@ class EvalCommand:
         options = self._options
         if not options.resumes:
             return None
-        if summary.decided is not None and not options.early.rest and not (options.retry and summary.errors):
+        if summary.decided and summary.open and not options.early.rest and not (options.retry and summary.errors):
             self._print_status("its answer is known; --all asks the rest, too")
             return None
         known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
@@ -353,9 +355,17 @@ class EvalCommand:
             decides = flag is None and corrected.decision is not None
             corrected = corrected.held_against(threshold if decides else None)
         gate |= {"corrected": corrected}
+        if summary.baseline is not None and summary.decided is None and summary.status == "finished":
+            gate |= {"decision": await asyncio.to_thread(self._compared, summary, summary.baseline)}
         if any(getattr(summary, name) != value for name, value in gate.items()):
             await self._reader.keep_gate(summary.batch_id, gate)
         return summary.model_copy(update=gate)
+
+    def _compared(self, summary: BatchSummary, baseline: str) -> EarlyAnswer | None:
+        """Return whether a case of a batch that asked all regressed from its baseline; None where nothing could be compared."""
+        found = compare_batches(load_batch(baseline, lambda: self._reader), stored_source(summary, self._results(summary)))
+        answer = "failed" if found.findings(ComparisonGate.REGRESSIONS) else "passed"
+        return None if found.overall is None else EarlyAnswer(answer=answer, asked=summary.total, risk=0, wanted=1)
 
     def _close(self, outputs: Outputs, summary: BatchSummary, answer: BatchAnswer) -> None:
         """Write the outputs, those of Markdown with the answer and the comparison with the baseline."""

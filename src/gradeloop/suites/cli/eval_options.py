@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
-from gradeloop.batches.compare.comparison import load_batch
+from gradeloop.batches.compare.comparison import BatchSource, load_batch, may_regress
 from gradeloop.batches.contract import BATCH_PRIORITY, CONCURRENCY, BatchRequest, BatchSummary, CaseStatus
 from gradeloop.batches.gate import few_at_once, sent_labels, wish_of
 from gradeloop.batches.reader import BatchReader
@@ -58,6 +58,7 @@ DELAY_HELP = "Wait this many milliseconds before every call, and make one call a
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
 TABLE_HELP = "Print the table of results, or only the answer; by default a terminal gets it, and a pipe a line for each case."
+FAIL_ON_HELP = "Exit 1 if a case regressed from the --baseline, whatever share passes."
 FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
 ENV_FILE = typer.Option("--env-file", "--env-path", metavar="FILE", help=ENV_FILE_HELP, is_eager=True, callback=load_env_files)
@@ -124,12 +125,18 @@ class EarlyFlags:
     flags: commands.UntilFlags = commands.UntilFlags()  # noqa: RUF009 - frozen
     preview: Annotated[bool, typer.Option("--preview", help="With --until: print the share of cases that it asks; run none.")] = False
     rest: Annotated[bool, typer.Option("--all", help="With --resume: ask the cases that were not asked, too.")] = False
+    fail_on: Annotated[Literal["regressions"] | None, typer.Option(help=FAIL_ON_HELP)] = None
 
     def refuse_mixed(self, options: "EvalOptions") -> None:
         """Raise InvalidRequest where two flags exclude one another."""
         self.flags.refuse_alone(preview=self.preview)
         if self.rest and not (options.resume or options.retry):
             raise InvalidRequest("--all asks the rest of a batch that ended early; name the batch with --resume, or add it to --retry")
+        if self.fail_on and options.presentation.baseline is None:
+            raise InvalidRequest("--fail-on regressions compares with an earlier batch; name it with --baseline")
+        other = {"--pass-rate": options.limits.pass_rate, "--labels": options.correction.labels}
+        if self.fail_on and (named := [flag for flag, value in other.items() if value is not None]):
+            raise InvalidRequest(f"--fail-on regressions decides by the comparison with the baseline only; leave {named[0]} out")
         corrected = options.correction.gate == "corrected"
         if self.flags.until and ((options.correction.labels and not corrected) or (self.preview and corrected)):
             raise InvalidRequest("--until decided --labels FILE needs --gate corrected, which has no --preview; add it, or leave one out")
@@ -298,8 +305,8 @@ class EvalOptions:
             raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
         self.correction.refuse_mixed(detach=self.detach)
         self.early.refuse_mixed(self)
-        if self.suite is None and self.early.flags.until:
-            raise InvalidRequest("--until needs a suite; a batch keeps the order that it was started with")
+        if self.suite is None and (self.early.flags.until or self.early.fail_on):
+            raise InvalidRequest("--until and --fail-on need a suite; a batch keeps the order and the gate that it was started with")
         if self.watch and (known or self.detach):
             raise InvalidRequest(f"--watch runs a suite again and again; leave {known[0] if known else '--detach'} out")
 
@@ -324,30 +331,42 @@ class EvalOptions:
         """Refuse what a batch that ended early cannot answer.
 
         Raises:
-            InvalidRequest: A corrected rate is to decide, or failures get another chance that cases which were not asked do not get.
+            InvalidRequest: A rate is to decide where a comparison does, or a corrected one, or failures get another chance that cases
+                which were not asked do not get.
         """
+        if summary.baseline and self.limits.pass_rate is not None:
+            raise InvalidRequest(f"the batch {summary.batch_id!r} is compared with {summary.baseline}; leave --pass-rate out")
         if summary.decided and not summary.decided.corrected and self.correction.gate == "corrected":
             raise InvalidRequest(f"the batch {summary.batch_id!r} ended early, by the judge's own rate; leave --gate corrected out")
         if summary.decided and self.retry == "failures" and not self.early.rest:
             raise InvalidRequest(f"the batch {summary.batch_id!r} ended early; ask the rest with its failures: add --all")
 
-    def ordered_request(self, suite: Suite, cases: SpooledCases, labels: Sequence[Label] = ()) -> tuple[BatchRequest, tuple[str, ...]]:
+    def ordered_request(
+        self, suite: Suite, cases: SpooledCases, labels: Sequence[Label] = (), baseline: BatchSource | None = None
+    ) -> tuple[BatchRequest, tuple[str, ...]]:
         """Return the request that starts the suite's batch, and notes on the order in which its cases are asked.
 
-        Until it is decided they are in random order, those with labels first, and fewer at once unless their number is named.
+        Until it is decided they are in random order, first those with labels, or that passed in the baseline from which none may regress;
+        and fewer at once unless their number is named.
 
         Raises:
-            InvalidRequest: A limit is out of range.
+            InvalidRequest: A limit is out of range, or no case can regress.
         """
         request, flags = self.request(suite, cases), self.early.flags
+        against = baseline if self.early.fail_on else None
+        request = request.model_copy(update={"baseline": against and against.source})
         if flags.until is None:
             return request, ()
         why = cases.asks_all or ("metrics have names" if request.derived_metrics else "")
         why = why or ("the labels take more than 1 MB" if (known := sent_labels(labels)) is None else "")
+        why = why or ("cases are repeated" if against and cases.repeats else "")
         if why := why or ("labels correct a rate of repeated cases" if labels and cases.repeats else ""):
             return request, (f"--until decided: all cases are asked, since {why}",)
         until = wish_of(flags.risk, flags.seed)
-        until = until.model_copy(update={"first": cases.shuffle(until.seed or 0, {label.agent_run_id for label in labels})})
+        front = {label.agent_run_id for label in labels} if against is None else may_regress(against)
+        until = until.model_copy(update={"first": cases.shuffle(until.seed or 0, front)})
+        if against and not until.first:
+            raise InvalidRequest(f"--fail-on regressions: no case of the suite passed in {against.source}; name another --baseline")
         named = self.limits.concurrency is not None or suite.settings.concurrency is not None
         at_once = request.at_once if named else few_at_once(request.total)
         request = request.model_copy(update={"until_decided": until, "at_once": at_once, "labels": known or ()})
