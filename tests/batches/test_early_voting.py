@@ -142,7 +142,10 @@ async def test_a_lost_vote_of_a_grader_with_tools_is_no_verdict(client: Client, 
 VOTED = {"criteria": [{"description": "good", "votes": 5}]}
 
 
-@pytest.mark.parametrize("judge", [FRANCE, {"rubric": VOTED, "abstain": {"criteria.c1": 0.8}}])
-def test_a_judgement_whose_shares_are_read_asks_all(judge: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequest, match=r"until_decided: .* says shares of all its votes"):
+REFLECTING = FRANCE | {"n_rollouts_per_input": 3, "judge_variant": "multi-reflect"}
+
+
+@pytest.mark.parametrize("judge", [REFLECTING, {"rubric": VOTED, "abstain": {"criteria.c1": 0.8}}])
+def test_a_judgement_that_needs_all_of_its_votes_asks_all(judge: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=r"until_decided: .* needs all of its votes"):
         parse_judging({"judge": judge, "run": PARIS, "until_decided": True})

@@ -133,6 +133,22 @@ def test_labels_of_runs_that_were_judged_before_measure_the_judge_too(gradeloop:
     assert len(early.lines) < TOTAL - LABELLED
 
 
+def test_rollouts_end_once_they_cannot_change_the_answer(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "voted.json").write_text(json.dumps(FRANCE | {"n_rollouts_per_input": 5}))
+    right, wrong = MATCH | {"explanation": "It names Paris."}, NO_MATCH | {"explanation": "It names Rome."}
+    said = [answers(wrong, at, when="is Rome") for at in range(5)] + [answers(wrong if at == 1 else right, at) for at in range(5)]
+    (gradeloop.folder / "voted_replies.yaml").write_text(json.dumps({"replies": said}))
+    files: Any = {"judge": "voted.json", "replies": "voted_replies.yaml"}
+    early = judged(gradeloop, "--pass", "label=match", "--json", **files)
+    whole = judged(gradeloop, "--pass", "label=match", "--json", until=(), **files)
+    outputs = {line["agent_run_id"]: line["output"] for line in whole.lines}
+
+    assert early.code == whole.code == 0, early.err
+    assert {(line["output"]["label"], line["usage"]["calls"]) for line in early.lines} <= {("match", 4), ("no match", 3)}
+    assert {len(line["result_metadata"]["rollouts"]) for line in whole.lines} == {5}
+    assert all(line["output"] == outputs[line["agent_run_id"]] for line in early.lines)
+
+
 def test_votes_on_a_criterion_end_once_they_cannot_change_its_verdict(gradeloop: CommandLine) -> None:
     (gradeloop.folder / "voted.yaml").write_text(json.dumps({"criteria": [{"description": "It names Paris", "votes": 5}]}))
     early = judged(gradeloop, "--json", judge="voted.yaml", replies="criteria.yaml")

@@ -81,6 +81,12 @@ STORIES = {
         "DIRECT_RESULT",
         more={"until_decided": True},
     ),
+    "rollouts_until_decided": Story(
+        FRANCE | {"n_rollouts_per_input": 5},
+        tuple(answers(NO_MATCH if at == 1 else MATCH, at) for at in range(5)),
+        "DIRECT_RESULT",
+        more={"until_decided": True},
+    ),
     "refused": Story({"rubric_text": ""}, (), "InvalidRequest"),
 }
 

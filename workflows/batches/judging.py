@@ -29,6 +29,7 @@ from gradeloop.judges.answers import (
     criteria_output,
     failure_metadata,
     has_quorum,
+    rollouts_due,
     shorten_raw,
     summarize,
     too_few,
@@ -222,6 +223,7 @@ class Rollouts:
     ) -> None:
         self._thread = thread
         self._repeat = request.repeat
+        self._until_decided = request.until_decided
         self._calls = calls
         self.judge = judge
         self.notes: tuple[str, ...] = ()
@@ -244,8 +246,9 @@ class Rollouts:
         """
         if self.model is None:
             self.model = await self._default_judge()
-        count = self.judge.rollout_count
-        rollouts = await self._round(0, [Log() for _ in range(count)])
+        count, rollouts = self.judge.rollout_count, list[Rollout]()
+        while due := self._due(rollouts):
+            rollouts += await self._round(0, [Log() for _ in due], len(rollouts))
         answers = [rollout.output for rollout in rollouts if rollout.output is not None]
         answered = has_quorum(self.judge, rollouts)
         if not answered and (lost := next((rollout.unavailable for rollout in rollouts if rollout.unavailable), None)):
@@ -255,6 +258,12 @@ class Rollouts:
         request = reflection_message(self.judge, answers, self._nonce)
         return rollouts, await self._round(1, [Log([request]) for _ in range(count)])
 
+    def _due(self, asked: list[Rollout]) -> list[int]:
+        """Return the numbers of the rollouts to ask after the first ones: all of them, or the fewest that may fix the output."""
+        if self._until_decided:
+            return rollouts_due(self.judge, {rollout.index: rollout.output for rollout in asked})
+        return list(range(len(asked), self.judge.rollout_count))
+
     async def _default_judge(self) -> ModelSpec:
         try:
             return await self._calls.make(
@@ -263,11 +272,11 @@ class Rollouts:
         except ActivityError as error:
             raise NoJudgeAvailable(activity_calls.describe_error(error)) from None
 
-    async def _round(self, number: int, logs: list[Log]) -> list[Rollout]:
+    async def _round(self, number: int, logs: list[Log], start: int = 0) -> list[Rollout]:
         """Have the conversations of all logs concurrently; over a long run one goes first, to fill the provider's cache."""
-        one_first = number == 0 and len(logs) > 1 and len(self._text) >= activity_calls.WARMED_CHARACTERS
+        one_first = number == start == 0 and len(logs) > 1 and len(self._text) >= activity_calls.WARMED_CHARACTERS
         first = [await self._converse(number, 0, logs[0])] if one_first else []
-        rest = list(enumerate(logs))[len(first) :]
+        rest = list(enumerate(logs, start))[len(first) :]
         return [*first, *await asyncio.gather(*(self._converse(number, at, log) for at, log in rest))]
 
     async def _converse(self, number: int, at: int, log: Log) -> Rollout:

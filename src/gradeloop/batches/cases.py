@@ -24,7 +24,7 @@ from gradeloop.grading.grants import named_in
 from gradeloop.grading.prompts import is_elided
 from gradeloop.grading.templates import fill_late, late_names
 from gradeloop.grading.verdicts import GraderConversation, first_judge
-from gradeloop.judges.answers import Rollout
+from gradeloop.judges.answers import Rollout, rollouts_due
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest, SchemaJudge
 from gradeloop.stats.reliability import is_below
 from gradeloop.text import shortened
@@ -86,9 +86,10 @@ def units_due(case: Case, conversations: "Sequence[CaseConversation]", *, early:
     All are asked where their shares are the answer, or decide.
     """
     ended = {conversation.unit: conversation for conversation in conversations if conversation.ended}
-    by_schema = case.judging is not None and isinstance(case.judging.judge, SchemaJudge)
-    if not early or case.abstain is not None or case.compared_with or by_schema:
+    if not early or case.abstain is not None or case.compared_with:
         return tuple(unit for unit in range(count_units(case)) if unit not in ended)
+    if case.judging is not None and isinstance(judge := case.judging.judge, SchemaJudge):
+        return tuple(rollouts_due(judge, {unit: one.rollout.output if one.rollout else None for unit, one in ended.items()}))
     due, first = list[int](), 0
     for group in scoring.call_groups(case.rubric):
         answers = {at: ended[first + at].answer() for at in range(len(group.judges)) if first + at in ended}

@@ -336,6 +336,46 @@ def has_quorum(judge: SchemaJudge, rollouts: Sequence[Rollout]) -> bool:
     return len(_outputs(rollouts)) >= judge.answers_needed
 
 
+def rollouts_due(judge: SchemaJudge, answers: Mapping[int, dict[str, JsonValue] | None]) -> list[int]:
+    """Return the numbers of the rollouts that are still to be asked; none once no further one can change the output.
+
+    They are asked as votes on criteria are (`gradeloop.grading.scoring.samples_due`): first as many as a result needs, then each time the
+    fewest that could fix it. All are asked where a key has a median.
+
+    `answers`: the outputs of those that have ended, by their numbers; None where there is none.
+    """
+    asked = 0
+    while wave := _wave(judge, [answers[at] for at in range(asked)]):
+        if missing := [at for at in range(asked, asked + wave) if at not in answers]:
+            return missing
+        asked += wave
+    return []
+
+
+# The output of the first rollouts must be that of all, its texts included. A value is fixed once its lead is larger than the number of
+# rollouts to come: an answer without the key is a vote for none, and a new value starts at 0. The texts are those of the first answer that
+# agrees most, so that they are fixed once an answer agrees in every key, since a later one can only agree as much.
+def _wave(judge: SchemaJudge, asked: Sequence[dict[str, JsonValue] | None]) -> int:
+    """Return how many more rollouts are asked after the first ones; 0 where the output is fixed."""
+    left, outputs = judge.rollout_count - len(asked), [output for output in asked if output is not None]
+    keys, wanted = keys_of(judge.output_schema), judge.answers_needed - len(outputs)
+    if any(key.how == "median" for key in keys):
+        return left
+    if outputs:
+        wanted = max(wanted, int(build_consensus(judge.output_schema, outputs).composed))
+        for key in keys:
+            counts = Counter(canonical_json(value_at(output, key.path)) for output in outputs)
+            lead = _lead(counts, len(outputs))
+            wanted = max(wanted, 0 if lead > left else (left - lead) // 2 + 1)
+    return max(0, min(wanted, left))
+
+
+def _lead(counts: Counter[str], total: int) -> int:
+    """Return by how many answers the first value of a key leads: that it is lacking, over all that have it."""
+    (first, most), *others = counts.most_common()
+    return 2 * most - total if first == "null" else most - (others[0][1] if others else 0)
+
+
 def failure_metadata(judge: SchemaJudge, rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """Return why too few rollouts have an output, and what the judge answered instead."""
     first = next((rollout for rollout in rollouts if rollout.invalid), rollouts[0])

@@ -482,7 +482,7 @@ class JudgingRequest(Strict):
     """Number of this judgement of the run by the same judge, from 0."""
     priority: Priority | None = None
     until_decided: OmitEmpty[bool] = False
-    """Whether votes that cannot change a verdict by criteria are not asked; by default all are, and their shares are known."""
+    """Whether votes and rollouts that cannot change the answer are not asked; by default all are, and their shares are known."""
 
     @field_validator("judge", mode="before")
     @classmethod
@@ -491,8 +491,8 @@ class JudgingRequest(Strict):
 
     @model_validator(mode="after")
     def _knows_shares(self) -> "JudgingRequest":
-        if self.until_decided and (isinstance(self.judge, SchemaJudge) or self.judge.abstain):
-            raise ValueError("until_decided: a judge with a schema, or with abstain, says shares of all its votes; leave until_decided out")
+        if self.until_decided and (self.judge.abstain or getattr(self.judge, "judge_variant", "majority") != "majority"):
+            raise ValueError("until_decided: a judge with abstain or reflections needs all of its votes; leave until_decided out")
         return self
 
 
