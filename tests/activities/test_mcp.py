@@ -172,6 +172,14 @@ async def test_a_server_that_does_not_start_refuses_its_tools_and_takes_nothing_
     assert [tool_activity(tool) for tool in tools]
 
 
+async def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+        return True
+    return False
+
+
 @pytest.mark.slow
 async def test_a_server_over_http_answers_too(client: Client, tmp_path: Path) -> None:
     with socket.socket() as probe:
@@ -179,10 +187,9 @@ async def test_a_server_over_http_answers_too(client: Client, tmp_path: Path) ->
         port = probe.getsockname()[1]
     process = subprocess.Popen([sys.executable, str(SCRIPT), str(tmp_path), str(port)], env=os.environ, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(200):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(240):
+            while not await _listens(port):
+                await asyncio.sleep(0.05)
         settings = shop(tmp_path, command=(), url=f"http://127.0.0.1:{port}/mcp")
         assert await heard(client, settings, "shop__opening_hours", day="monday") == "9 to 18"
     finally:

@@ -203,7 +203,7 @@ def test_ctrl_c_interrupts_and_the_line_it_prints_goes_on_without_repeating_a_fi
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_pipe_says_so_on_stderr_alone(gradeloop: CommandLine) -> None:
-    process = gradeloop.start("run", gradeloop.task("piped", [draft("a", delay=60)]), "--json")
+    process = gradeloop.start("run", gradeloop.task("piped", [draft("a", delay=900)]), "--json")
     first = line_of(process)
     process.send_signal(signal.SIGINT)
     done = ended(process, first)
@@ -290,7 +290,7 @@ def test_a_detached_run_is_left_running_and_can_be_watched(gradeloop: CommandLin
 
 @pytest.mark.slow
 def test_ctrl_c_while_watching_leaves_the_run_alone(gradeloop: CommandLine) -> None:
-    gradeloop("run", gradeloop.task("watched", [draft("a", delay=60)], thread="watched-1", rubric=None), "--detach")
+    gradeloop("run", gradeloop.task("watched", [draft("a", delay=900)], thread="watched-1", rubric=None), "--detach")
     screen = gradeloop.terminal("watch", "watched-1")
     screen.until("drafting")
     screen.press_ctrl_c()
@@ -302,7 +302,7 @@ def test_ctrl_c_while_watching_leaves_the_run_alone(gradeloop: CommandLine) -> N
 
 @pytest.mark.slow
 def test_a_run_that_another_terminal_interrupts_ends_here_with_3(gradeloop: CommandLine) -> None:
-    task = gradeloop.task("shared", [draft("a"), verdict(delay=60)], thread="shared-1")
+    task = gradeloop.task("shared", [draft("a"), verdict(delay=900)], thread="shared-1")
     first = gradeloop.terminal("run", task)
     first.until("grading")
     second = gradeloop.start("watch", "shared-1", "--json")

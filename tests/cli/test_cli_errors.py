@@ -137,7 +137,7 @@ def test_a_thread_that_is_not_there_is_named(gradeloop: CommandLine, command: st
 
 def test_a_thread_in_which_nothing_is_interrupted_cannot_be_resumed(gradeloop: CommandLine) -> None:
     ended = gradeloop(*RUN, "--thread", "ended-1")
-    gradeloop("run", gradeloop.task("going", [draft("a", delay=60)]), "--thread", "going-1", "--detach")
+    gradeloop("run", gradeloop.task("going", [draft("a", delay=900)]), "--thread", "going-1", "--detach")
 
     assert ended.code == 0
     refused(gradeloop("resume", "ended-1"), 2, "ended-1", "nothing is interrupted in this thread; it has ended")

@@ -514,7 +514,7 @@ async def run_process(*arguments: str, folder: Path | None = None, **variables: 
         *arguments, cwd=folder, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), 240)
+        out, err = await asyncio.wait_for(process.communicate(), 600)
     except TimeoutError:
         process.kill()
         await process.wait()

@@ -456,12 +456,12 @@ async def page(thread: Thread, query: str, after: int = 0, limit: int = 1000) ->
 
 async def until(thread: Thread, status: str) -> dict[str, Any]:
     """Return the thread's state once it has this status."""
-    for _ in range(250):
-        state: dict[str, Any] = await thread.query("state", result_type=dict[str, Any])
-        if state["status"] == status:
-            return state
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"never {status}")
+    async with asyncio.timeout(SECONDS):
+        while True:
+            state: dict[str, Any] = await thread.query("state", result_type=dict[str, Any])
+            if state["status"] == status:
+                return state
+            await asyncio.sleep(0.02)
 
 
 async def ended(client: Client, thread_id: str) -> None:
