@@ -382,3 +382,59 @@ def suites(seed: int = SEED, count: int = COUNT) -> tuple[GeneratedSuite, ...]:
         *(GeneratedSuite(f"called by {key}", {"prompts": ["{{ask}}"], "providers": [provider]}, tests) for key, provider, tests in called),
         GeneratedSuite("compared", {"prompts": ["{{a}}", "{{b}}"], "providers": ["echo"], "defaultTest": {"options": options}}, compared),
     )
+
+
+_HOOK_FILES: Mapping[str, str] = {
+    "all.js": """
+        exports.beforeAll = async ({ suite }, { hookName }) => {
+          suite.prompts = [{ raw: '{{reply}} {{mark}}', label: 'marked' }];
+          suite.defaultTest.vars = { ...suite.defaultTest.vars, mark: hookName };
+          suite.defaultTest.assert.push({ type: 'contains', value: 'beforeAll' });
+          return { suite: { ...suite, tests: [...suite.tests.slice(1), { description: 'added', vars: { reply: 'blue' } }] } };
+        };
+    """,
+    "each.py": """
+def beforeEach(context, options):
+    test = context["test"]
+    test["vars"]["reply"] = test["vars"]["reply"].upper() + " " + options["hookName"]
+    test["assert"] = [*test.get("assert", []), {"type": "contains", "value": "BLUE beforeEach"}]
+    return context
+    """,
+    "handler.js": """
+        module.exports = async (hookName, context) => {
+          if (hookName === 'beforeAll') context.suite.tests[0].vars.reply += ' blue';
+          if (hookName === 'beforeEach') {
+            context.test.vars.reply += '!';
+            context.test.assert.push({ type: 'contains', value: `${context.test.vars.tone} blue!`, weight: 2 });
+            context.test.threshold = 0.5;
+          }
+        };
+    """,
+    "handler.py": """
+def handle(name, context):
+    if name == "beforeEach" and context["test"]["vars"]["reply"] == "red":
+        return {"test": {**context["test"], "vars": {"reply": "blue"}, "assert": context["test"]["assert"][:1]}}
+    """,
+}
+
+
+def hooked() -> tuple[GeneratedSuite, ...]:
+    """Return suites whose hooks decide what their tests come to: by their names, as functions for all hooks, changed in place."""
+    head = {"prompts": ["{{reply}}"], "providers": ["echo"]}
+    default = {"vars": {"tone": "kind"}, "assert": [_one("icontains", "blue")]}
+    tests = tuple(
+        GeneratedTest(f"hooked {reply}", {"vars": {"reply": reply}, "assert": [_one("not-contains", "r")]})
+        for reply in ("kind", "red", "blue", ["kind blue", "green"])
+    )
+    rows = (
+        ("all.js:beforeAll", "each.py:beforeEach"),
+        ("handler.js:extensionHook",),
+        ("handler.js",),
+        ("handler.py:handle", "each.py:beforeEach"),
+    )
+    return tuple(
+        GeneratedSuite(
+            f"hooks {at}", {**head, "defaultTest": default, "extensions": [f"file://{name}" for name in names]}, tests, _HOOK_FILES
+        )
+        for at, names in enumerate(rows)
+    )

@@ -8,7 +8,7 @@ import pytest
 from gradeloop.suites.assertions import assertion_types
 from lab.beside_promptfoo import beside, legend, table
 from lab.promptfoo_differences import KINDS
-from lab.promptfoo_tests import COUNT, suites
+from lab.promptfoo_tests import COUNT, hooked, suites
 
 PAGE = Path(__file__).parents[2] / "docs" / "suites.md"
 
@@ -51,3 +51,16 @@ def test_both_come_to_the_same_verdicts(tmp_path: Path) -> None:
     assert {row.outcome for row in found} == {"same", *KINDS}
     assert table(found).row_count == len(found)
     assert len(list(legend(found))) >= len(KINDS) + 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_hooks_before_the_suite_and_its_tests_come_to_the_same_verdicts(tmp_path: Path) -> None:
+    try:
+        found = asyncio.run(beside(hooked(), tmp_path))
+    except SystemExit as error:
+        pytest.skip(str(error))
+
+    assert [f"{row.suite}: {row.theirs.about}: {row.theirs} there, {row.ours} here" for row in found if row.outcome != "same"] == []
+    assert len(found) == 5 * len(hooked())
+    assert {row.theirs.status for row in found} == {"passed", "failed"}

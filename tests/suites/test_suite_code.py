@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -343,6 +345,22 @@ def test_variables_that_are_files_of_code_are_what_their_functions_return(tmp_pa
     for returned in ("{'error': 'no such row'}", "{}", "'text'"):
         wrong = {**files, "a_py": f"def get_var(*_):\n    return {returned}\n"}
         assert re.search(r"vars\.a: a\.py returned .+; return \{output\}", refusal(tmp_path, text, ALLOWED, name=NAME, **wrong))
+
+
+def test_a_variable_in_typescript_is_what_it_returns_or_is_refused_with_the_node_that_it_needs(tmp_path: Path) -> None:
+    asked = ["node", "--print", "typeof require('module').stripTypeScriptTypes"]
+    if shutil.which("node") is None:
+        pytest.skip("Node is not installed")
+    able = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip() == "function"
+    text = "prompts: ['{{ a }}']\nproviders: [echo]\ntests: [{vars: {a: 'file://a.ts'}, assert: [{type: contains, value: x}]}]"
+    code = "export default (name: string): { output: string } => ({ output: `${name} typed` });\n"
+
+    if able:
+        assert [case.output for case in cases(tmp_path, text, ALLOWED, name=NAME, a_ts=code)] == ["a typed"]
+        return
+    told = refusal(tmp_path, text, ALLOWED, name=NAME, a_ts=code)
+    assert told.startswith("the suite 'promptfooconfig.yaml', line 3, column 20: tests[0].vars.a: the variable a.ts has failed: ")
+    assert told.endswith("a.ts is TypeScript, which needs Node 22.13 or newer; write it in JavaScript, or install that")
 
 
 def test_a_default_variable_that_is_code_is_called_for_rows_of_a_table_whose_texts_are_data(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_a_test_may_leave_the_defaults_assertions_out_and_name_its_transform_as_
     [
         ("tests: [{vars: {q: a}, options: {temperature: 0}}]", "options: 'temperature' is not supported; write it into the provider's"),
         ("tests: [{vars: {q: a}, assertScoringFunction: file://x.js}]", "'assertScoringFunction' is not supported; "),
-        ("extensions: [file://x.js:f]", "'extensions' is not supported; "),
+        ("nunjucksFilters: {f: file://x.js}", "'nunjucksFilters' is not supported; "),
         ("evaluateOptions: {filterRange: '0:1'}", "'filterRange' is not supported; "),
     ],
 )
@@ -540,15 +540,3 @@ def test_a_derived_metric_that_is_none_is_refused_with_its_place(tmp_path: Path,
     assert said in refusal(
         tmp_path, config("{vars: {q: x}, assert: [{type: is-json}]}") + f"\nderivedMetrics: {written_metrics}\n", name=NAME
     )
-
-
-def test_a_hook_after_all_tests_is_noted_and_one_that_changes_them_is_refused_with_the_cure(tmp_path: Path) -> None:
-    text = "prompts: [a]\nproviders: [echo]\nextensions: ['file://h.js:afterAll']\ntests: [{assert: [{type: contains, value: a}]}]"
-    suite = read_suite(written(tmp_path, text, NAME))
-
-    assert [case.left_out for case in suite.cases()] == [()]
-    assert any("extensions: afterAll is not run" in note for note in suite.notes)
-    said = refusal(tmp_path, text.replace("afterAll", "afterEach"), name=NAME)
-    assert "'extensions' is not supported; a hook changes what is asked or reported; write that into the tests, and what it adds" in said
-    left = cases(tmp_path, text.replace("afterAll", "beforeEach"), SuiteFlags(skip_unsupported=True), name=NAME)
-    assert [len(case.left_out) for case in left] == [1]

@@ -62,6 +62,8 @@ class CodeCall:
     """The name of the file's function; empty for what a file of JavaScript exports."""
     loads: bool = False
     """Whether the file is only loaded, and true returned, without a call of its function."""
+    keeps: int | None = None
+    """The number of the argument that stands for nothing returned, as a function of JavaScript has changed it: the function is a hook."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ class CodeSandbox:
             "function": call.function,
             "module": module,
             "loads": call.loads,
+            "keeps": call.keeps,
             "typed": call.file.endswith((".ts", ".cts", ".mts")),
         }
 

@@ -15,8 +15,9 @@ function inlineFunction(code, parameters) {
   return new Inline(...parameters, "require", `return eval(${stringify(code)})`);
 }
 
-function pick(exported, name, file) {
-  const candidates = name ? [exported?.[name], exported?.default?.[name]] : [exported, exported?.default, exported?.default?.default];
+function pick(exported, { function: name, file, keeps }) {
+  const own = [exported, exported?.default, exported?.default?.default];
+  const candidates = name ? [exported?.[name], exported?.default?.[name], ...(keeps === null ? [] : own)] : own;
   const service = candidates.find((candidate) => typeof (candidate?.prototype ?? candidate)?.callApi === "function");
   if (service) {
     return (prompt, options, context) => (typeof service === "function" ? new service(options) : service).callApi(prompt, context);
@@ -61,10 +62,11 @@ async function valueOf(call, load, importFile) {
   let made;
   if (call.typed) call = withoutTypes(call, load);
   if (!call.file) made = inlineFunction(call.code, call.parameters);
-  else if (importFile && call.module) made = pick(await importFile(call), call.function, call.file);
-  else made = pick(exportsOf(call, load), call.function, call.file);
+  else if (importFile && call.module) made = pick(await importFile(call), call);
+  else made = pick(exportsOf(call, load), call);
   if (call.loads) return "true";
   let value = await (call.file ? made(...call.arguments) : made(...call.arguments, load));
+  if (!value && call.keeps !== null) value = call.arguments[call.keeps];
   if (!call.file && typeof value === "function") value = await value(...call.arguments);
   return plainJson(value);
 }

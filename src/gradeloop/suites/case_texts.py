@@ -29,6 +29,7 @@ from gradeloop.settings.endpoints import PROTOCOLS, presets_by_name
 from gradeloop.suites.chats import MARK, is_like_chat, read_chat, read_image
 from gradeloop.suites.code_files import CodeGrant, parse_transform, refuse_code
 from gradeloop.suites.datasets import LocatedTest
+from gradeloop.suites.providers import json_body
 from gradeloop.suites.suite import Defaults, Prompt, SuiteMessage, SuiteTest
 from gradeloop.text import clip
 
@@ -307,7 +308,7 @@ def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, wh
     if templates.late_names(json.dumps(list(arguments), ensure_ascii=False)):
         raise InvalidRequest(f"{where}: {what} is called before the outputs are known that the test takes of others; write it as a text")
     try:
-        result = _call(code.model_dump_json(), json.dumps(list(arguments)), allow_code.imports)
+        (result,) = call_code(code.model_dump_json(), (json.dumps(list(arguments)),), allow_code.imports)
     except SandboxError as error:
         raise InvalidRequest(f"{where}: {what} cannot be run: {error}") from None
     if result.error is not None:
@@ -316,12 +317,12 @@ def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, wh
 
 
 @lru_cache(maxsize=_RESULTS)
-def _call(code: str, arguments: str, imports: tuple[Path, ...]) -> CodeResult:
-    text = CodeText.model_validate_json(code)
-    given = json.loads(arguments)
-    names = ("vars", "context", "others")[: len(given)]
-    call = CodeCall(text.language, text.code, tuple(given), names, text.file, text.function)
-    return local_code_sandbox(imports).call([call])[0]
+def call_code(code: str, arguments: tuple[str, ...], imports: tuple[Path, ...], keeps: int | None = None) -> list[CodeResult]:
+    """Call a function once for each list of arguments, all as JSON; raise SandboxError where this machine has no sandbox for it."""
+    text, names = CodeText.model_validate_json(code), ("vars", "context", "others")
+    lists = [tuple(json.loads(given)) for given in arguments]
+    calls = [CodeCall(text.language, text.code, given, names[: len(given)], text.file, text.function, keeps=keeps) for given in lists]
+    return local_code_sandbox(imports).call(calls)
 
 
 def prompt_of_code(
@@ -354,17 +355,6 @@ def output_of_code(code: CodeText, prompt: str, variables: Mapping[str, JsonValu
     if value is None:
         raise InvalidRequest(f"{where}: the provider {code.file} returned no output; return {{output}}")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def json_body(value: JsonValue) -> JsonValue:
-    """Return a body; one that is JSON as text is JSON."""
-    if not isinstance(value, str):
-        return value
-    try:
-        read: JsonValue = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return read if isinstance(read, dict | list) else value
 
 
 def fill_target(generator: Generator, prompt: str, variables: Mapping[str, JsonValue], where: Location) -> Generator:

@@ -3,29 +3,27 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.base import CodeText
-from gradeloop.contract.model_spec import HTTP_REQUEST, HttpCall, ModelSpec
+from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.named_metrics import MOST_DERIVED, DerivedMetric
-from gradeloop.errors import InvalidRequest, explain, explained
+from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, require_files
 from gradeloop.files.yaml import Location, explained_at, located_error, read_yaml
-from gradeloop.grading.templates import is_template
 from gradeloop.settings.catalog import settings_complaint
-from gradeloop.suites.case_texts import json_body
 from gradeloop.suites.chats import is_chat, parse_chat, read_chat
-from gradeloop.suites.code_files import FILE, LANGUAGES, is_code_file, names_code, parse_transform, read_code_file
+from gradeloop.suites.code_files import FILE, LANGUAGES, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import LocatedTest, match_files, read_csv
 from gradeloop.suites.flags import TEXT_SUFFIXES, SuiteFlags
+from gradeloop.suites.hooks import CHANGED, Hooks, read_hooks
 from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteGenerator, SuiteModels, parse_grader
-from gradeloop.suites.promptfoo_tests import PromptfooTests, parse_times
-from gradeloop.suites.providers import DECLARED_KEYS, SYSTEM_KEYS, ProviderModel, read_provider
+from gradeloop.suites.promptfoo_tests import PromptfooTests, RawTest, parse_times, with_variables
+from gradeloop.suites.providers import DECLARED_KEYS, SYSTEM_KEYS, ProviderModel, is_address, read_provider, read_target
 from gradeloop.suites.suite import NamedGenerator, Prompt, SuiteSettings, is_file, read_text, resolve_files
 from gradeloop.suites.unsupported import UnsupportedFeatures, as_list, as_object, keys_of, refuse_others
 from gradeloop.text import clip, distinct
@@ -197,10 +195,16 @@ class PromptfooConfig:
     path: Path
     spot: Location
     scope: FileScope
+    hooks: Hooks = Hooks()  # noqa: RUF009 - frozen
+    prompts: tuple[NamedPrompt, ...] = ()
+    tests: list[RawTest | LocatedTest] | None = None
+    """The tests as a hook left them; None where they are read from the file."""
+    made: Mapping[str, Location] = field(default_factory=dict)
+    """The places of values that a hook made."""
 
     def at(self, key: str) -> tuple[JsonValue, Location]:
         """Return the value of a key, and its place."""
-        return self.value.get(key), self.spot.at(key)
+        return self.value.get(key), self.made.get(key) or self.spot.at(key)
 
 
 def is_promptfoo(path: Path, value: Mapping[str, JsonValue]) -> bool:
@@ -210,13 +214,11 @@ def is_promptfoo(path: Path, value: Mapping[str, JsonValue]) -> bool:
 
 def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: UnsupportedFeatures) -> Suite:
     """Build a suite from a configuration; raise InvalidRequest for what is invalid, or not supported and not taken by `findings`."""
-    value, left_out = config.value, list[str]()
-    hooks, unread = value.get("extensions"), {"$schema"}
-    if isinstance(hooks, list) and all(str(hook).endswith(":afterAll") for hook in hooks):  # which changes nothing in promptfoo either
-        findings.note(f"{config.spot.at('extensions')}: afterAll is not run; what it does with the results, do with the files of -o")
-        unread |= {"extensions"}
-    findings.heeded({key: item for key, item in value.items() if key not in unread}, keys_of("configuration"), config.spot, left_out)
+    value = config.value
+    hooks, left_out = read_hooks(*config.at("extensions"), config.scope, flags.grant(config.scope), findings)
+    findings.heeded({key: item for key, item in value.items() if key != "$schema"}, keys_of("configuration"), config.spot, left_out)
     findings.heeded({"redteam": None} if "redteam" in value else {}, keys_of("redteam"), config.spot)
+    config = _before_all(replace(config, hooks=hooks), findings)
     settings, repeat = _settings(config, findings)
     name = value.get("description")
     if flags.scripted:
@@ -233,27 +235,61 @@ def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: 
     )
 
 
+def _before_all(config: PromptfooConfig, findings: UnsupportedFeatures) -> PromptfooConfig:
+    """Return the configuration as `beforeAll` leaves it, with its prompts."""
+    prompts = _prompts(config, findings)
+    if not (called := config.hooks.of("beforeAll")):
+        return replace(config, prompts=name_prompts(prompts))
+    spot = Location(f"{called[-1].spot}: what beforeAll left")
+    reader = PromptfooTests(config.scope, {}, findings=findings, allow_code=config.hooks.grant)
+    tests = list(reader.raw(config.value.get("tests") or [], config.spot.at("tests")))
+    texts: list[JsonValue] = [{"raw": _written(named), "label": named.label or _written(named)} for named in prompts]
+    values: list[JsonValue] = [test.value for test in tests if isinstance(test, RawTest)]
+    default = {"assert": [], **_default_test(config)}
+    given: dict[str, JsonValue] = {**config.value, "prompts": texts, "tests": values, "defaultTest": default}
+    (left,) = config.hooks.call("beforeAll", "suite", [given])
+    if isinstance(left, InvalidRequest):
+        raise left
+    made = {key: spot.at(key) for key in CHANGED if left.get(key) != given.get(key)}
+    named = [
+        one
+        for at, entry in enumerate(as_list(left.get("prompts"), spot.at("prompts")))
+        for one in ([prompts[texts.index(entry)]] if entry in texts else parse_prompt(entry, config.scope, spot.at("prompts", at)))
+    ]
+    known = {json.dumps(test.value, sort_keys=True): test for test in tests if isinstance(test, RawTest)}
+    kept: list[RawTest | LocatedTest] = [test for test in tests if isinstance(test, LocatedTest)]
+    for at, entry in enumerate(as_list(left.get("tests"), spot.at("tests"))):
+        same = known.get(json.dumps(entry, sort_keys=True)) or RawTest(as_object(entry, place := spot.at("tests", at)), place)
+        kept.append(replace(same, spot=replace(same.spot)))  # tests are told from one another by their places
+    value = {**config.value, **{key: left.get(key) for key in made}}
+    return replace(config, value=value, prompts=name_prompts(named), tests=kept, made=made)
+
+
+def _default_test(config: PromptfooConfig) -> dict[str, JsonValue]:
+    """Return the `defaultTest`, which may be a file."""
+    value, where = config.at("defaultTest")
+    return as_object(resolve_files(value, config.scope, where) if is_file(value) else value, where)
+
+
 def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, findings: UnsupportedFeatures, left_out: list[str]) -> Plan:
-    scope = config.scope
-    default, place = config.at("defaultTest")
-    options = as_object(as_object(default, place).get("options"), place.at("options")) if isinstance(default, dict) else {}
-    templates = as_object(*config.at("assertionTemplates"))
+    scope, place, default = config.scope, config.at("defaultTest")[1], _default_test(config)
+    options = as_object(default.get("options"), place.at("options"))
     reader = PromptfooTests(
         scope,
-        templates,
+        as_object(*config.at("assertionTemplates")),
         expands=not options.get("disableVarExpansion"),
         findings=findings,
         allow_code=flags.grant(scope),
         transform_vars=options.get("transformVars"),
         options=options,
-        conversation=as_object(as_object(default, place).get("metadata"), place).get("conversationId")
-        if isinstance(default, dict)
-        else None,
+        conversation=as_object(default.get("metadata"), place).get("conversationId"),
+        hooks=config.hooks,
+        default=with_variables(default, scope, place) if config.hooks.listed else {},
     )
     defaults, reasons = reader.defaults(default, place)
     reader = replace(reader, shared=defaults.vars)
     defaults = defaults.model_copy(update={"vars": _environment(config, findings) | defaults.vars})
-    prompts, generators = _prompts(config, findings), _generators(config, findings)
+    prompts, generators = config.prompts, _generators(config, findings)
     reader = replace(reader, prompts=tuple(map(_written, prompts)) or ("",))
     return Plan(
         prompts=prompts,
@@ -284,12 +320,14 @@ def _tests(config: PromptfooConfig, reader: PromptfooTests) -> Iterator[LocatedT
     """Yield the tests, then those of scenarios; without either there is one test without variables."""
     tests, where = config.at("tests")
     scenarios, place = config.at("scenarios")
-    if tests is not None or not scenarios:
-        yield from reader.tests([{}] if tests is None else tests, where)
-    yield from reader.scenarios(scenarios, place)
+    if config.tests:
+        yield from reader.read(config.tests)
+    elif (tests is not None and config.tests is None) or not scenarios:
+        yield from reader.read(reader.raw([{}] if tests is None or config.tests == [] else tests, where))
+    yield from reader.read(reader.scenarios(scenarios, place))
 
 
-def _prompts(config: PromptfooConfig, findings: UnsupportedFeatures) -> tuple[NamedPrompt, ...]:
+def _prompts(config: PromptfooConfig, findings: UnsupportedFeatures) -> list[NamedPrompt]:
     """Return the prompts; one that cannot be read is left out, and its cases are not run."""
     prompts: list[NamedPrompt] = []
     for entry, where in prompt_entries(*config.at("prompts")):
@@ -298,7 +336,7 @@ def _prompts(config: PromptfooConfig, findings: UnsupportedFeatures) -> tuple[Na
         except InvalidRequest as error:
             reason = findings.leave_out(error, "not run")
             prompts.append(NamedPrompt("", Prompt(text="(left out)"), left_out=(reason,)))
-    return name_prompts(prompts)
+    return prompts
 
 
 def _generators(
@@ -379,100 +417,6 @@ def _outputs(config: PromptfooConfig) -> Iterator[Path]:
         if not isinstance(name, str):
             raise InvalidRequest(f"{where}: {clip(str(name))} is not a path; write the file's name")
         yield config.scope.find(name, where)
-
-
-_READ = {"url", "method", "headers", "body", "queryParams", "transformResponse", "responseParser"}
-_DECIDED_BY_SETTINGS = {"maxRetries", "timeoutMs", "timeout"}
-_METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
-
-_ADDRESS = re.compile(r"https?://")
-_PATH = re.compile(r"json(?:\??\.[A-Za-z_$][\w$]*|(?:\?\.)?\[(?:\d+|'[^'\\]*'|\"[^\"\\]*\")\])+")
-_FUNCTION = re.compile(r"^(?:async\s+)?(?:\(.*?\)\s*=>|\w+\s*=>|function\s*\w*\s*\()", re.DOTALL)
-_STEP = re.compile(r"\.(?P<name>[A-Za-z_$][\w$]*)|\[(?:(?P<at>\d+)|'(?P<one>[^']*)'|\"(?P<two>[^\"]*)\")\]")
-
-
-@dataclass(frozen=True)
-class HttpTarget:
-    """An address as a provider names it."""
-
-    model: dict[str, JsonValue]
-    """The model that stands for it, its texts not filled in."""
-    transform: CodeText | None
-    """Code that makes the draft of the whole reply; None if a path in its JSON names it."""
-    ignored: tuple[str, ...]
-    """Keys that have no effect here."""
-
-
-def is_address(name: str) -> bool:
-    """Tell whether a provider is an address."""
-    return name in {"http", "https"} or _ADDRESS.match(name) is not None
-
-
-def read_target(name: str, config: Mapping[str, JsonValue], where: Location) -> HttpTarget:
-    """Read a provider that is an address; raise InvalidRequest where it has no address, or something in its config is not supported."""
-    if odd := sorted(set(config) - _READ - _DECIDED_BY_SETTINGS):
-        known = ", ".join(sorted(_READ))
-        cure = f"serve the provider as an activity. Known: {known}"
-        raise InvalidRequest(f"{where.at('config', odd[0])}: {clip(odd[0])} of a request is not supported; {cure}")
-    url = config.get("url", name)
-    if not isinstance(url, str) or not _ADDRESS.match(url) or is_template(url):
-        raise InvalidRequest(f"{where.at('config', 'url')}: {clip(str(url))} is not an address; write it out, http(s)://host/path")
-    method = str(config.get("method", "POST" if config.get("body") is not None else "GET")).upper()
-    if method not in _METHODS:
-        raise InvalidRequest(f"{where.at('config', 'method')}: {clip(method)} is not known; write one of {', '.join(sorted(_METHODS))}")
-    parts = urlsplit(url)
-    query = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **_texts(config.get("queryParams"), where.at("config", "queryParams"))}
-    path, transform = _read_response(config.get("transformResponse", config.get("responseParser")), where.at("config", "transformResponse"))
-    extra: dict[str, JsonValue] = {"headers": _texts(config.get("headers"), where.at("config", "headers")), "query": dict(query)}
-    extra |= {"body": json_body(config.get("body")), "path": list(path)}
-    with explained(f"{where.at('config')}: "):
-        HttpCall.model_validate({"method": method, **_present(extra)})
-    base_url = parts._replace(query="", fragment="").geturl()
-    model: dict[str, JsonValue] = {"id": f"{HTTP_REQUEST}:{method}", "config": {"base_url": base_url, "extra": _present(extra)}}
-    return HttpTarget(model, transform, tuple(sorted(_DECIDED_BY_SETTINGS & set(config))))
-
-
-def _present(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {key: value for key, value in fields.items() if value not in (None, {}, [])}
-
-
-def _texts(value: JsonValue, where: Location) -> dict[str, JsonValue]:
-    return {name: item if isinstance(item, str) else json.dumps(item) for name, item in as_object(value, where).items()}
-
-
-def _read_response(value: JsonValue, where: Location) -> tuple[tuple[str | int, ...], CodeText | None]:
-    """Return where in the reply's JSON the draft is, or the code that makes it of the reply; raise InvalidRequest where it is neither."""
-    if value is None:
-        return (), None
-    if isinstance(value, str) and _PATH.fullmatch(value.strip()):
-        steps = _STEP.finditer(value.strip().removeprefix("json").replace("?.[", "[").replace("?.", "."))
-        return tuple(int(step["at"]) if step["at"] else step["name"] or step["one"] or step["two"] for step in steps), None
-    if is_code_file(value):
-        code = parse_transform(value, "get_transform", where)
-        if code.language != "javascript":
-            raise InvalidRequest(f"{where}: {clip(code.file)} is not JavaScript; write a function (json, text) of it")
-        function = f".{code.function}" if code.function else ""
-        return (), code.model_copy(update={"code": f"{code.code}\n;{_AROUND_FILE.format(function)}", "function": ""})
-    text = parse_transform(value, "get_transform", where).code.strip()
-    called = f"({text})(json, text, context)" if _FUNCTION.match(text) else f"({text})"
-    return (), CodeText(language="javascript", code=_AROUND.format(called))
-
-
-_JSON = "(() => {{ try {{ return JSON.parse(output); }} catch (error) {{ return null; }} }})()"
-_OUTPUT = "made !== null && typeof made === 'object' && 'output' in made ? made.output : made"
-"""An object with `output` stands for that."""
-
-_AROUND = "const made = ((json, text, context) => {0})(" + _JSON + ", output, context);\nreturn " + _OUTPUT + ";"
-"""An expression over `json` and `text`, as a transform of ours."""
-
-_AROUND_FILE = (
-    "module.exports = ((parser) => (output, context) => {{ const made = parser("
-    + _JSON
-    + ", output, context); return "
-    + _OUTPUT
-    + "; }})(module.exports{0});"
-)
-"""The end of a file with a function of `json` and `text`, which makes it a transform of ours."""
 
 
 CODE_SUFFIXES = (*LANGUAGES, ".rb", ".sh", ".go", ".exe")

@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -17,10 +17,12 @@ from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.grading.templates import is_template, late_mark
+from gradeloop.sandbox.code_calls import CALLS_A_START
 from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
 from gradeloop.suites.code_files import FILE, CodeGrant, is_code_file, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
+from gradeloop.suites.hooks import Hooks
 from gradeloop.suites.providers import is_setting
 from gradeloop.suites.suite import Defaults, SuiteTest, is_file, refuse_named_code, resolve_files
 from gradeloop.suites.unsupported import Keys, UnsupportedFeatures, as_list, as_object, keys_of
@@ -40,7 +42,7 @@ _REFERENCE = "#/assertionTemplates/"
 
 
 @dataclass(frozen=True)
-class _RawTest:
+class RawTest:
     """A test as it is written."""
 
     value: dict[str, JsonValue]
@@ -74,37 +76,82 @@ class PromptfooTests:
     """The conversation of all tests that name none."""
     stored: dict[str, int] = field(default_factory=dict)
     """Numbers of tests so far that store their output, by the name."""
+    hooks: Hooks = Hooks()  # noqa: RUF009 - frozen
+    """The hooks of the configuration, of which `beforeEach` changes tests."""
+    default: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The `defaultTest` as it is written, of which hooks are told."""
 
     def defaults(self, value: JsonValue, where: Location) -> tuple[Defaults, tuple[str, ...]]:
         """Return the settings of tests, and the unsupported ones; raise InvalidRequest where `defaultTest` has what is not supported."""
-        fields = as_object(resolve_files(value, self.scope, where) if is_file(value) else value, where)
-        raw, reasons = self._resolve(fields, keys_of("defaultTest"), where)
+        raw, reasons = self._resolve(as_object(value, where), keys_of("defaultTest"), where)
         with explained_at(where):
             return Defaults.model_validate(_without_own_options(raw)), tuple(reasons)
 
-    def tests(self, value: JsonValue, where: Location) -> Iterator[LocatedTest]:
-        """Yield the tests, one for each combination of listed variables; raise InvalidRequest where one has what is not supported."""
-        for test in self._raw_tests(value, where):
-            yield from self._expand(test) if isinstance(test, _RawTest) else (test,)
+    def read(self, tests: Iterable[RawTest | LocatedTest]) -> Iterator[LocatedTest]:
+        """Yield tests, one for each combination of listed variables; raise InvalidRequest where one has what is not supported."""
+        for test in self._hooked(tests) if self.hooks.of("beforeEach") else tests:
+            yield from self._expand(test) if isinstance(test, RawTest) else (test,)
 
-    def scenarios(self, value: JsonValue, where: Location) -> Iterator[LocatedTest]:
+    def _hooked(self, tests: Iterable[RawTest | LocatedTest]) -> Iterator[RawTest | LocatedTest]:
+        """Yield tests as `beforeEach` leaves them, which is called with each combination of listed variables, many in one start."""
+        found = (made for test in tests for made in (self._combined(test) if isinstance(test, RawTest) else [test]))
+        while part := list(islice(found, CALLS_A_START)):
+            made = iter(self.hooks.call("beforeEach", "test", [test.value for test in part if isinstance(test, RawTest)]))
+            for test in part:
+                yield self._left_by_hook(test, next(made)) if isinstance(test, RawTest) else test
+
+    def _combined(self, test: RawTest) -> Iterator[RawTest | LocatedTest]:
+        """Yield a test with the defaults, for each combination of listed variables."""
+        try:
+            options, spot = as_object(test.value.get("options"), test.spot.at("options")), test.spot.at("vars")
+            off = {"assert"} if options.get("disableDefaultAsserts") else set()
+            both = merged({key: item for key, item in self.default.items() if key not in off}, test.value)
+            variables = as_object(both.get("vars") if test.recorded else self._matched(both.get("vars"), spot), spot)
+            expands = self.expands and not options.get("disableVarExpansion")
+            yield from [replace(test, value={**both, "vars": own}) for own in variable_combinations(variables, expands=expands)]
+        except InvalidRequest as error:
+            yield self._left_out(error, test.spot, test.value)
+
+    def _left_by_hook(self, test: RawTest, left: dict[str, JsonValue] | InvalidRequest) -> RawTest | LocatedTest:
+        """Return a test as a hook left it; a row of a table that it has changed is no longer one."""
+        try:
+            if isinstance(left, InvalidRequest):
+                raise left
+            return replace(test, value=self._without_defaults(left, test.spot), recorded=test.recorded and left == test.value)
+        except InvalidRequest as error:
+            return self._left_out(InvalidRequest(f"{error} (for {test.spot})"), test.spot, test.value)
+
+    def _without_defaults(self, left: dict[str, JsonValue], spot: Location) -> dict[str, JsonValue]:
+        """Return what a hook left of a test without the defaults in it, which are added later."""
+        shared = self.default
+        value = {key: item for key, item in left.items() if item != shared.get(key)}
+        for key in ("vars", "options", "metadata"):
+            common = as_object(shared.get(key), spot.at(key))
+            value[key] = {name: item for name, item in as_object(left.get(key), spot.at(key)).items() if item != common.get(name)}
+        options: dict[str, JsonValue] = {**as_object(value["options"], spot), "disableVarExpansion": True}
+        given, asserted = as_list(shared.get("assert"), spot.at("assert")), as_list(left.get("assert"), spot.at("assert"))
+        if options.get("disableDefaultAsserts") or asserted[: len(given)] != given:
+            return value | {"assert": asserted, "options": options | {"disableDefaultAsserts": True}}
+        return value | {"assert": asserted[len(given) :], "options": options}
+
+    def scenarios(self, value: JsonValue, where: Location) -> Iterator[RawTest | LocatedTest]:
         """Yield every test of a scenario with every configuration of it; raise InvalidRequest where one has what is not supported."""
         for at, scenario in enumerate(as_list(value, where)):
             spot = where.at(at)
             fields = as_object(resolve_files(scenario, self.scope, spot) if is_file(scenario) else scenario, spot)
             fields = self.findings.heeded(fields, keys_of("scenario"), spot)
             tests: JsonValue = fields.get("tests") or [{}]
-            for config in list(self._raw_tests(fields.get("config") or [{}], spot.at("config"))):
-                for test in self._raw_tests(tests, spot.at("tests")):
-                    if isinstance(config, _RawTest) and isinstance(test, _RawTest):
-                        both = _merged(config.value, test.value)
+            for config in list(self.raw(fields.get("config") or [{}], spot.at("config"))):
+                for test in self.raw(tests, spot.at("tests")):
+                    if isinstance(config, RawTest) and isinstance(test, RawTest):
+                        both = merged(config.value, test.value)
                         own = {"conversationId": self.conversation or f"scenario {at}", **as_object(both.get("metadata"), spot)}
-                        yield from self._expand(replace(test, value={**both, "metadata": own}))
+                        yield replace(test, value={**both, "metadata": own})
                     else:
-                        yield test if isinstance(test, LocatedTest) else config  # type: ignore[misc]  # the one that was left out
+                        yield test if isinstance(test, LocatedTest) else config  # the one that was left out
 
-    def _raw_tests(self, value: JsonValue, where: Location) -> Iterator[_RawTest | LocatedTest]:
-        """Yield tests as they are written; one that cannot be read is left out."""
+    def raw(self, value: JsonValue, where: Location) -> Iterator[RawTest | LocatedTest]:
+        """Yield the tests of a value as they are written; one that cannot be read is left out."""
         for at, test in enumerate(value if isinstance(value, list) else [value]):
             spot = where.at(at) if isinstance(value, list) else where
             try:
@@ -114,13 +161,13 @@ class PromptfooTests:
                     refuse_remote(test, spot)
                     for file, row in ((path, row) for path in find_files(test, self.scope, spot) for row in read_rows(path)):
                         value = parse_cells(row) if row.table else with_variables(row.value, self.scope.beside(file), row.spot)
-                        yield _RawTest(value, row.spot, recorded=row.table)
+                        yield RawTest(value, row.spot, recorded=row.table)
                 else:
-                    yield _RawTest(with_variables(as_object(test, spot), self.scope, spot), spot)
+                    yield RawTest(with_variables(as_object(test, spot), self.scope, spot), spot)
             except InvalidRequest as error:
                 yield self._left_out(error, spot, {})
 
-    def _made_tests(self, name: str, config: JsonValue, where: Location) -> Iterator[_RawTest]:
+    def _made_tests(self, name: str, config: JsonValue, where: Location) -> Iterator[RawTest]:
         """Yield the tests that a function makes."""
         read = read_code_file(name, self.scope, where)
         if read["language"] == "python" and not read["function"]:
@@ -131,7 +178,7 @@ class PromptfooTests:
         if not (tests := as_list(made, f"{where}: what {code.file} returned")):
             raise InvalidRequest(f"{where}: {code.file} returned no tests; return a list of them")
         for test in tests:
-            yield _RawTest(as_object(test, f"{where}: a test of {code.file}"), where)
+            yield RawTest(as_object(test, f"{where}: a test of {code.file}"), where)
 
     def _left_out(self, error: InvalidRequest, where: Location, value: Mapping[str, JsonValue]) -> LocatedTest:
         """Return a test that does not run, in the place of one that cannot."""
@@ -140,13 +187,13 @@ class PromptfooTests:
         name = description if isinstance(description, str) and description.strip() else field_path(where.path)
         return LocatedTest(SuiteTest(description=name[:1000]), where, left_out=(reason,), runs=False)
 
-    def _expand(self, test: _RawTest) -> Iterator[LocatedTest]:
+    def _expand(self, test: RawTest) -> Iterator[LocatedTest]:
         try:
             yield from list(self._expanded(test))
         except InvalidRequest as error:
             yield self._left_out(error, test.spot, test.value)
 
-    def _expanded(self, test: _RawTest) -> Iterator[LocatedTest]:
+    def _expanded(self, test: RawTest) -> Iterator[LocatedTest]:
         where = test.spot
         raw, reasons = (dict(test.value), []) if test.recorded else self._resolve(test.value, keys_of("test"), where)
         refuse_number(raw.get("providerOutput"), where)
@@ -329,7 +376,7 @@ def _download(dataset: re.Match[str]) -> str:
     )
 
 
-def _merged(config: Mapping[str, JsonValue], test: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def merged(config: Mapping[str, JsonValue], test: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return a test of a scenario with a configuration of it: the test's values come first, and the assertions of both count."""
     both: dict[str, JsonValue] = {**config, **test}
     for key in ("vars", "options", "metadata"):

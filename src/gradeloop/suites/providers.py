@@ -1,20 +1,25 @@
 """Provider ids and settings of promptfoo, as models of ours."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import JsonValue
 
+from gradeloop.contract.base import CodeText
 from gradeloop.contract.messages import CHOICES, CallForm
-from gradeloop.errors import InvalidRequest
+from gradeloop.contract.model_spec import HTTP_REQUEST, HttpCall
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.files.yaml import Location
 from gradeloop.grading.templates import is_template
 from gradeloop.settings.endpoints import MISTRAL_URL, OF_GENERATION, presets_by_name
+from gradeloop.suites.code_files import is_code_file, parse_transform
 from gradeloop.suites.unsupported import as_object
 from gradeloop.text import clip
 
@@ -383,3 +388,111 @@ def _texts(value: JsonValue) -> Iterator[str]:
 @cache
 def _names() -> dict[str, Any]:
     return tomllib.loads(files("gradeloop.suites").joinpath("provider_names.toml").read_text(encoding="utf-8"))
+
+
+_READ = {"url", "method", "headers", "body", "queryParams", "transformResponse", "responseParser"}
+_DECIDED_BY_SETTINGS = {"maxRetries", "timeoutMs", "timeout"}
+_METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
+
+_ADDRESS = re.compile(r"https?://")
+_PATH = re.compile(r"json(?:\??\.[A-Za-z_$][\w$]*|(?:\?\.)?\[(?:\d+|'[^'\\]*'|\"[^\"\\]*\")\])+")
+_FUNCTION = re.compile(r"^(?:async\s+)?(?:\(.*?\)\s*=>|\w+\s*=>|function\s*\w*\s*\()", re.DOTALL)
+_STEP = re.compile(r"\.(?P<name>[A-Za-z_$][\w$]*)|\[(?:(?P<at>\d+)|'(?P<one>[^']*)'|\"(?P<two>[^\"]*)\")\]")
+
+
+@dataclass(frozen=True)
+class HttpTarget:
+    """An address as a provider names it."""
+
+    model: dict[str, JsonValue]
+    """The model that stands for it, its texts not filled in."""
+    transform: CodeText | None
+    """Code that makes the draft of the whole reply; None if a path in its JSON names it."""
+    ignored: tuple[str, ...]
+    """Keys that have no effect here."""
+
+
+def is_address(name: str) -> bool:
+    """Tell whether a provider is an address."""
+    return name in {"http", "https"} or _ADDRESS.match(name) is not None
+
+
+def read_target(name: str, config: Mapping[str, JsonValue], where: Location) -> HttpTarget:
+    """Read a provider that is an address; raise InvalidRequest where it has no address, or something in its config is not supported."""
+    if odd := sorted(set(config) - _READ - _DECIDED_BY_SETTINGS):
+        known = ", ".join(sorted(_READ))
+        cure = f"serve the provider as an activity. Known: {known}"
+        raise InvalidRequest(f"{where.at('config', odd[0])}: {clip(odd[0])} of a request is not supported; {cure}")
+    url = config.get("url", name)
+    if not isinstance(url, str) or not _ADDRESS.match(url) or is_template(url):
+        raise InvalidRequest(f"{where.at('config', 'url')}: {clip(str(url))} is not an address; write it out, http(s)://host/path")
+    method = str(config.get("method", "POST" if config.get("body") is not None else "GET")).upper()
+    if method not in _METHODS:
+        raise InvalidRequest(f"{where.at('config', 'method')}: {clip(method)} is not known; write one of {', '.join(sorted(_METHODS))}")
+    parts = urlsplit(url)
+    query = {
+        **dict(parse_qsl(parts.query, keep_blank_values=True)),
+        **_as_texts(config.get("queryParams"), where.at("config", "queryParams")),
+    }
+    path, transform = _read_response(config.get("transformResponse", config.get("responseParser")), where.at("config", "transformResponse"))
+    extra: dict[str, JsonValue] = {"headers": _as_texts(config.get("headers"), where.at("config", "headers")), "query": dict(query)}
+    extra |= {"body": json_body(config.get("body")), "path": list(path)}
+    with explained(f"{where.at('config')}: "):
+        HttpCall.model_validate({"method": method, **_present(extra)})
+    base_url = parts._replace(query="", fragment="").geturl()
+    model: dict[str, JsonValue] = {"id": f"{HTTP_REQUEST}:{method}", "config": {"base_url": base_url, "extra": _present(extra)}}
+    return HttpTarget(model, transform, tuple(sorted(_DECIDED_BY_SETTINGS & set(config))))
+
+
+def json_body(value: JsonValue) -> JsonValue:
+    """Return a body; one that is JSON as text is JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        read: JsonValue = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return read if isinstance(read, dict | list) else value
+
+
+def _present(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {key: value for key, value in fields.items() if value not in (None, {}, [])}
+
+
+def _as_texts(value: JsonValue, where: Location) -> dict[str, JsonValue]:
+    return {name: item if isinstance(item, str) else json.dumps(item) for name, item in as_object(value, where).items()}
+
+
+def _read_response(value: JsonValue, where: Location) -> tuple[tuple[str | int, ...], CodeText | None]:
+    """Return where in the reply's JSON the draft is, or the code that makes it of the reply; raise InvalidRequest where it is neither."""
+    if value is None:
+        return (), None
+    if isinstance(value, str) and _PATH.fullmatch(value.strip()):
+        steps = _STEP.finditer(value.strip().removeprefix("json").replace("?.[", "[").replace("?.", "."))
+        return tuple(int(step["at"]) if step["at"] else step["name"] or step["one"] or step["two"] for step in steps), None
+    if is_code_file(value):
+        code = parse_transform(value, "get_transform", where)
+        if code.language != "javascript":
+            raise InvalidRequest(f"{where}: {clip(code.file)} is not JavaScript; write a function (json, text) of it")
+        function = f".{code.function}" if code.function else ""
+        return (), code.model_copy(update={"code": f"{code.code}\n;{_AROUND_FILE.format(function)}", "function": ""})
+    text = parse_transform(value, "get_transform", where).code.strip()
+    called = f"({text})(json, text, context)" if _FUNCTION.match(text) else f"({text})"
+    return (), CodeText(language="javascript", code=_AROUND_VALUE.format(called))
+
+
+_JSON = "(() => {{ try {{ return JSON.parse(output); }} catch (error) {{ return null; }} }})()"
+_OUTPUT = "made !== null && typeof made === 'object' && 'output' in made ? made.output : made"
+"""An object with `output` stands for that."""
+
+_AROUND_VALUE = "const made = ((json, text, context) => {0})(" + _JSON + ", output, context);\nreturn " + _OUTPUT + ";"
+"""An expression over `json` and `text`, as a transform of ours."""
+
+_AROUND_FILE = (
+    "module.exports = ((parser) => (output, context) => {{ const made = parser("
+    + _JSON
+    + ", output, context); return "
+    + _OUTPUT
+    + "; }})(module.exports{0});"
+)
+"""The end of a file with a function of `json` and `text`, which makes it a transform of ours."""
