@@ -162,6 +162,15 @@ def test_a_file_of_javascript_is_called_by_what_it_exports(subtests: pytest.Subt
             assert sandbox(engine).call([call]) == [CodeResult(value=5)]
 
 
+def test_a_node_that_lies_in_a_folder_of_the_users_own_runs_javascript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox("node")
+    (tmp_path / "bin").mkdir()
+    shutil.copy(Path(shutil.which("node") or "").resolve(), node := tmp_path / "bin" / "node")
+    monkeypatch.setenv("PATH", f"{node.parent}:{os.environ['PATH']}")
+
+    assert sandbox("node").call([CodeCall("javascript", "process.execPath", (None, None))]) == [CodeResult(value=str(node))]
+
+
 @pytest.mark.parametrize("engine", ["node", "quickjs"])
 @pytest.mark.parametrize(
     ("file", "code"),

@@ -171,9 +171,10 @@ class CodeSandbox:
         python = self._environment() if engine == "python" else None
         if engine == "node":
             files = {"calls.json": json.dumps(request), "runner.cjs": runner}
-            node = shutil.which("node") or "node"
-            argv = [node, *NODE_OPTIONS, "runner.cjs"]
-            ended = box.run(argv, files, replace(limits, memory_bytes=LIBRARY_BYTES))
+            node = Path(shutil.which("node") or "node").resolve()
+            beside = [] if any(map(node.is_relative_to, readable())) else [str(node.parent)]
+            limits = replace(limits, memory_bytes=LIBRARY_BYTES, imports=(*imports, *beside))
+            ended = box.run([str(node), *NODE_OPTIONS, "runner.cjs"], files, limits)
         elif python is not None:
             argv, files = [str(python), "-E", "-s", "-B", "-X", "utf8", MAIN], {"calls.json": json.dumps(request), MAIN: program}
             limits = replace(limits, memory_bytes=LIBRARY_BYTES, imports=(*imports, *_installation(python)))
