@@ -1,4 +1,4 @@
-// A service in TypeScript that has its answers graded: it starts a thread, prints how it goes, and prints the answer.
+// A service in TypeScript that has its answers graded; before.ts has a model answer once. It prints how it goes, and the answer.
 //
 //   npm install && npm run contract && npm run build
 //   TEMPORAL_ADDRESS=127.0.0.1:7233 npm start anthropic:claude-haiku-4-5

@@ -637,6 +637,7 @@ RULES = (
     Rule("docs/models.md", "json *", is_the_model_that_it_names),
     Rule("docs/models.md", "toml", is_table_of_models),
     Rule("docs/models.md", "toml providers", shows(lambda block: set(settings_of(block).providers), {"house", "azure-eu", "anthropic"})),
+    Rule("docs/python.md", "text", is_text),  # compared by tests/docs/test_examples.py
     Rule("docs/remote.md", "json Generator", is_the_model_that_it_names, "generator"),
     Rule("docs/remote.md", "json *", is_the_model_that_it_names),
     Rule("docs/suites.md", "yaml", is_value),  # read by tests/suites/test_suites.py

@@ -27,7 +27,7 @@ from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ScriptedModels, worker
 from tests.conftest import ROOT
-from tests.docs.runner import OFTEN, TIMES, ends_alike, run_process
+from tests.docs.runner import OFTEN, TIMES, blocks, ends_alike, run_process
 from tests.rig.cli import CommandLine
 from tests.rig.model_server import Reply
 from tests.rig.model_streams import model_streams
@@ -71,15 +71,24 @@ async def test_the_service_raises_where_its_rubric_cannot_be_judged(client: Clie
     assert "ended failed: There is no answer to judge." in done.err
 
 
+def shown(program: str) -> list[str]:
+    """Return what the page on services shows of a program's output."""
+    (block,) = (block for block in blocks("docs/python.md") if block.language == "text")
+    lines = block.text.splitlines()
+    starts = {line.split()[0]: at for at, line in enumerate(lines) if not line.startswith(" ")}
+    end = min((at for at in starts.values() if at > starts[program]), default=len(lines))
+    return [line[12:] for line in lines[starts[program] : end]]
+
+
 @asynccontextmanager
-async def started(server: ServerInfo, name: str, *arguments: str) -> AsyncIterator[httpx.AsyncClient]:
+async def started(server: ServerInfo, name: str, *arguments: str, **variables: str) -> AsyncIterator[httpx.AsyncClient]:
     """Run an example of a web service; yield a client of it once it answers."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     command = [sys.executable, str(EXAMPLES / name), *(str(port) if argument == "PORT" else argument for argument in arguments)]
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
-        environment = {**os.environ, "TEMPORAL_ADDRESS": server.address}
+        environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, **variables}
         process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.DEVNULL)
         try:
             async with asyncio.timeout(240):
@@ -118,6 +127,33 @@ async def test_the_fastapi_service_streams_the_events_of_a_thread_and_gives_its_
     assert again.startswith("id: 5\n")
     assert answer["answer"] == TODAY
     assert (nowhere.status_code, empty.status_code) == (404, 422)
+
+
+@pytest.mark.slow
+async def test_a_fastapi_service_answers_once_before_and_until_its_rubric_is_met_after(temporal_server: ServerInfo) -> None:
+    models = ScriptedModels(
+        lambda call: TODAY if "next step" in str(call.messages[1:]) else SORRY,
+        lambda call: {} if call.draft == TODAY else {"k1": "no next step is named"},
+    )
+    answers = []
+    async with worker(models, server=Connection(temporal_server.address, "default", embedded=False)) as served:
+        keys = {"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "none", "GRADER": MODEL, "GRADELOOP_TASK_QUEUE": served.queue}
+        for program in ("before.py", "after.py"):
+            async with started(temporal_server, f"fastapi_service/{program}", "PORT", **keys) as http:
+                answers.append((await http.post("/answers", json={"question": "The chain has snapped."})).text)
+                assert (await http.post("/answers", json={"question": ""})).status_code == 422
+            assert [answers[-1]] == shown(program)
+
+
+@pytest.mark.slow
+async def test_a_fastapi_service_whose_answers_never_meet_the_rubric_says_so(temporal_server: ServerInfo) -> None:
+    models = ScriptedModels([SORRY], [{"k1": "no next step is named"}])
+    async with worker(models, server=Connection(temporal_server.address, "default", embedded=False)) as served:
+        keys = {"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "none", "GRADER": MODEL, "GRADELOOP_TASK_QUEUE": served.queue}
+        async with started(temporal_server, "fastapi_service/after.py", "PORT", **keys) as http:
+            answered = await http.post("/answers", json={"question": "The chain has snapped."})
+
+    assert (answered.status_code, answered.json()) == (502, {"detail": "the answer is max_iterations_reached"})
 
 
 @pytest.mark.slow
@@ -165,12 +201,15 @@ async def page_with(http: httpx.AsyncClient, words: str) -> str:
 @pytest.mark.slow
 async def test_the_typescript_service_speaks_plain_json_to_temporal(client: Client, temporal_server: ServerInfo) -> None:
     example = EXAMPLES / "typescript_service"
-    folder = build_example(example, [example / "service.ts", ROOT / "docs" / "contract.d.ts"])
+    folder = build_example(example, [example / "service.ts", example / "before.ts", ROOT / "docs" / "contract.d.ts"])
+    with ScriptedModels([SORRY]) as models:
+        before = await run_process("node", "dist/before.js", folder=folder, OPENAI_BASE_URL=models.url)
     async with serving(client, *replies(SORRY, TODAY), task_queue=TASK_QUEUE):
         done = await run_process("node", "dist/service.js", JUDGE, folder=folder, TEMPORAL_ADDRESS=temporal_server.address)
 
-    assert done.out.splitlines() == ["iteration 1: needs_revision", "iteration 2: satisfied", TODAY], done.err
-    assert done.code == 0
+    assert before.out.splitlines() == [SORRY] == shown("before.ts"), before.err
+    assert done.out.splitlines() == ["iteration 1: needs_revision", "iteration 2: satisfied", TODAY] == shown("service.ts"), done.err
+    assert (before.code, done.code) == (0, 0)
 
 
 @pytest.mark.slow

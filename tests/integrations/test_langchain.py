@@ -579,12 +579,31 @@ async def test_the_programs_of_the_page_and_the_example_run(capsys: pytest.Captu
 
     assert [line.split()[0] for line in shown.splitlines()] == ["rubric_evaluation_start", "rubric_evaluation_end"] * 2
     assert haiku.splitlines()[-1] == "Frogs in May."
-    assert capsys.readouterr().out.splitlines() == [
-        "draft 0: needs_revision",
-        "  three lines: name the month",
-        "draft 1: satisfied",
-        "Frogs in May.",
+    assert capsys.readouterr().out.splitlines() == PRINTED
+
+
+PRINTED = ["draft 0: needs_revision", "  three lines: name the month", "draft 1: satisfied", "Frogs in May."]
+"""What the example prints, with either middleware."""
+
+
+@pytest.mark.usefixtures("drafts")
+@pytest.mark.filterwarnings("ignore:The middleware `RubricMiddleware` is in beta")
+async def test_the_program_before_prints_the_same_with_deepagents_own_middleware(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = {"name": "names a month", "passed": True}
+    failed = {"name": "three lines", "passed": False, "gap": "name the month"}
+    verdicts: list[dict[str, Any]] = [
+        {"result": "needs_revision", "explanation": "No month.", "criteria": [failed, passed]},
+        {"result": "satisfied", "explanation": "It does.", "criteria": [failed | {"passed": True, "gap": None}, passed]},
     ]
+    judge = drafting(*(AIMessage("", tool_calls=[{"name": "GraderResponse", "args": verdict, "id": "1"}]) for verdict in verdicts))
+    monkeypatch.setattr("deepagents._models.resolve_model", lambda _: judge)
+    before = {"__name__": "before"}
+    exec((ROOT / "examples" / "deep_agent" / "before.py").read_text(), before)
+    await asyncio.to_thread(cast("Any", before["main"]), "google_genai:gemini-3.5-flash", "anthropic:claude-haiku-4-5")
+
+    assert capsys.readouterr().out.splitlines() == PRINTED
 
 
 def test_the_example_differs_from_the_program_before_it_by_its_import_alone() -> None:
