@@ -51,6 +51,21 @@ def test_before_all_changes_prompts_tests_and_defaults(tmp_path: Path) -> None:
     }
 
 
+def test_before_all_changes_only_its_parts_of_a_suite_for_the_hook_after_it(tmp_path: Path) -> None:
+    files: dict[str, Any] = {
+        "x_js": "exports.beforeAll = ({ suite }) => ({ suite: { prompts: suite.prompts, tests: suite.tests, providers: ['none'] } });",
+        "y_py": """
+            def beforeAll(context, options):
+                suite = context["suite"]
+                suite["tests"] = [{"vars": {"q": f"{suite['providers']} {suite['defaultTest']}"}}]
+                return context
+        """,
+    }
+    found = cases(tmp_path, with_hooks("x.js:beforeAll", "y.py:beforeAll"), ALLOWED, name=NAME, **files)
+
+    assert [case.output for case in found] == ["Say ['echo'] None", "Tell ['echo'] None"]
+
+
 def test_before_each_changes_a_test_with_each_of_its_listed_variables(tmp_path: Path) -> None:
     code = """
         def beforeEach(context, options):

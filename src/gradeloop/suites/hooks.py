@@ -75,6 +75,8 @@ class Hooks:
                 elif result.value:
                     made = result.value.get(key) if isinstance(result.value, dict) else None
                     wrong = InvalidRequest(f"{what} returned {clip(str(result.value))}; return the context with its {key}, or nothing")
+                    if isinstance(made, dict) and name == "beforeAll":
+                        made = {**going[at], **{part: made.get(part) for part in CHANGED}}
                     found[at] = made if isinstance(made, dict) else wrong
         return found
 
