@@ -33,12 +33,14 @@ _PROMPTS = {".yaml", ".yml", ".json", ".txt"}
 _NAMED = re.compile(r"\{\{\s*(\w+)")
 _PYTHON_FUNCTION = "def {0}(*given, **_):\n    return _returned(given)\n"
 _PYTHON_STUB = (
-    "def _returned(given):\n    first = given[0] if given else None\n    if len(given) == 3:\n        return {{'output': 'a stub'}}\n"
+    "def _returned(given):\n    first = given[0] if given else None\n    if first in ('beforeAll', 'beforeEach'):\n        return None\n"
+    "    if len(given) == 3:\n        return {{'output': 'a stub'}}\n"
     "    if isinstance(first, dict) and 'vars' in first:\n        return 'a stub'\n"
     "    return [{{'vars': {{}}}}] if len(given) < 2 else True\n\n\n{}"
 )
 _NODE_STUB = (
-    "const returned = (...given) => (given.length === 3 ? {output: 'a stub'} : given[0] && given[0].vars ? 'a stub' : "
+    "const returned = (...given) => (/^before(All|Each)$/.test(given[0]) ? null : "
+    "given.length === 3 ? {output: 'a stub'} : given[0] && given[0].vars ? 'a stub' : "
     "given.length < 2 ? [{vars: {}}] : true);\nmodule.exports = new Proxy(returned, {get: (_, name) => (name === 'callApi' || name === "
     "'prototype' ? undefined : returned)});\n"
 )

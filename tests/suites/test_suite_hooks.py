@@ -144,9 +144,10 @@ def test_hooks_see_scenarios_and_rows_of_tables_whose_texts_stay_data(tmp_path: 
 
 def test_a_hook_that_changes_nothing_leaves_the_cases_as_they_are(tmp_path: Path) -> None:
     code = "module.exports = () => {};"
-    hooked = cases(tmp_path, with_hooks("h.js"), ALLOWED, name=NAME, h_js=code)
+    hooked = read_suite(written(tmp_path, with_hooks("h.js"), NAME, h_js=code), ALLOWED)
 
-    assert hooked == cases(tmp_path, SUITE, name=NAME)
+    assert list(hooked.cases()) == cases(tmp_path, SUITE, name=NAME)
+    assert [note for note in hooked.notes if "h.js is called for beforeAll and beforeEach; afterEach and afterAll are not run" in note]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,11 @@ def test_a_hook_that_changes_nothing_leaves_the_cases_as_they_are(tmp_path: Path
             "exports.afterEach = () => {};",
             "afterEach of h.js is not run; write what it adds as an assertion with a metric",
         ),
-        ("h.js", "module.exports = (name) => name === 'afterEach';", "afterEach of h.js is not run; "),
+        (
+            "h.js",
+            "module.exports = (name, { result }) => result && { result: { namedScores: { a: 1 } } };",
+            "afterEach of h.js is not run; ",
+        ),
         ("h.rb:beforeAll", "", "is code in a language that is not run; write it in JavaScript or Python"),
         ("h.txt", "", "names no file of code; write file://hooks.js:beforeAll"),
     ],

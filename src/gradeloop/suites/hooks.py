@@ -1,7 +1,6 @@
 """The hooks of a promptfoo configuration, its `extensions`, called in the sandbox while the suite is read."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -99,10 +98,12 @@ def read_hooks(
             if not isinstance(entry, str) or not names_code(entry):
                 raise InvalidRequest(f"{spot}: {clip(str(entry))} names no file of code; write file://hooks.js:beforeAll")
             code = parse_transform(read_code_file(entry, scope, spot), "get_transform", spot)
-            if code.function == "afterEach" or (code.function not in _NAMES and re.search(r"\bafterEach\b", code.code)):
+            if code.function == "afterEach" or (code.function not in _NAMES and "namedScores" in code.code):
                 with findings.leaving_out("no effect"):
                     cure = "write what it adds as an assertion with a metric, or leave it out with --skip-unsupported"
                     raise InvalidRequest(f"{spot}: afterEach of {code.file} is not run; {cure}")
+            elif code.function not in _NAMES:
+                findings.note(f"{spot}: {code.file} is called for beforeAll and beforeEach; afterEach and afterAll are not run")
             if code.function != "afterEach":
                 if not grant.allowed:
                     raise refuse_code(spot, f"the hook {code.file}")
