@@ -29,7 +29,8 @@ SHAPES = {
     "is_no": re.compile(r"(?<!there )\b(?:is|are|was|were) no (?!longer\b|more\b|one\b)(?=[a-z`{])", re.IGNORECASE),
     "alone": re.compile(r"\b\w+ alone(?=[.,;:) ]|$)", re.MULTILINE),
     "idiom": re.compile(
-        r"\b(?:what is left|what it comes to|come[s]? to(?= (?:nothing|this|that|it)\b)|said of|the same again|nobody can say|somebody)\b",
+        r"\b(?:what is left(?! out\b)|what it comes to|come[s]? to(?= (?:nothing|this|that|it)\b)|said of|the same again|nobody can say|"
+        r"somebody)\b",
         re.IGNORECASE,
     ),
 }

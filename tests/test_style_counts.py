@@ -34,6 +34,8 @@ def test_whether_opens_the_docstring_of_a_boolean_and_of_nothing_else() -> None:
         ("alone", "by the model alone.", 1),
         ("alone", "a file that stands alone in it", 1),
         ("idiom", "what is said of it", 1),
+        ("idiom", "it does what is left", 1),
+        ("idiom", "it names what is left out", 0),
     ],
 )
 def test_a_shape_is_found_where_it_stands(shape: str, text: str, hits: int) -> None:

@@ -88,7 +88,7 @@ def test_criteria_that_are_missing_even_then_stay_open_beside_the_error() -> Non
 
     assert isinstance(found, Verdict)
     assert [criterion.id for criterion in found.criteria] == ["c1"]
-    assert (conversation.missing, conversation.error) == (("c2",), "malformed_verdict: asked for the missing criteria alone: c2 is missing")
+    assert (conversation.missing, conversation.error) == (("c2",), "malformed_verdict: asked only for the missing criteria: c2 is missing")
 
 
 def test_another_mistake_in_that_turn_is_a_failure() -> None:
@@ -97,7 +97,7 @@ def test_another_mistake_in_that_turn_is_a_failure() -> None:
 
     found = conversation.take(NO_JSON, ASKED)
 
-    assert found == GraderFailure("malformed_verdict: asked for the missing criteria alone: it is no JSON")
+    assert found == GraderFailure("malformed_verdict: asked only for the missing criteria: it is no JSON")
     assert conversation.verdict is None
 
 

@@ -105,7 +105,7 @@ async def test_what_stays_missing_without_a_confirmed_fail_is_the_graders_failur
     evaluation = await judged(client, *part, says('{"unjudgeable": ""}', step=3))
 
     assert evaluation.result == "grader_error"
-    assert evaluation.explanation == "malformed_verdict: asked for the missing criteria alone: no row for k2"
+    assert evaluation.explanation == "malformed_verdict: asked only for the missing criteria: no row for k2"
 
 
 async def test_any_other_fault_of_the_answer_about_missing_rows_is_the_graders_failure(client: Client) -> None:

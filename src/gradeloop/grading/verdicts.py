@@ -408,7 +408,7 @@ class GraderConversation(BaseModel):
 
     def _left_open(self, malformed: Malformed, problems: str, asked: tuple[str, ...]) -> Verdict | GraderFailure:
         """End with the rows that are there, where nothing but missing ids is wrong with the last answer."""
-        failure = self._failed(f"asked for the missing criteria alone: {problems}")
+        failure = self._failed(f"asked only for the missing criteria: {problems}")
         if not malformed.missing:
             return failure
         answered = {row.id for row in malformed.rows}
@@ -473,6 +473,10 @@ def contradicted(reason: str, *, passed: bool) -> str:
 
     What it quotes, supposes, denies or takes back is not a conclusion: a false alarm costs more trust than a contradiction that is missed.
     """
+    # A reason and a verdict come from one model, and a reason that concludes the opposite shows that one of
+    # the two is a slip. Only a whole phrase that states the conclusion counts, and only if nothing before it
+    # in its sentence supposes, denies or reports, and nothing behind it takes it back. What is quoted is cut
+    # out first: a draft may quote any verdict.
     sentences = [sentence.strip() for sentence in re.split(r"(?<=[.!?;])\s+|\n+", _QUOTED.sub("…", reason))]
     found = {True: "", False: ""}
     for sentence, following in zip(sentences, [*sentences[1:], ""], strict=True):

@@ -145,7 +145,7 @@ def _json_value(text: str, start: int, key: str) -> tuple[JsonValue, int]:
     try:
         value, end = leading_json(text, start)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"what stands between <{key}> and </{key}> is no JSON: {str(error) or 'it is nested too deeply'}") from None
+        raise ValueError(f"what stands between <{key}> and </{key}> is not JSON: {str(error) or 'it is nested too deeply'}") from None
     close = re.compile(rf"\s*(?:```\s*)?</{re.escape(key)}>").match(text, end)
     if close is None:
         raise ValueError(f"the object between <{key}> and </{key}> is followed by something else, or by no closing tag")

@@ -153,7 +153,7 @@ def _read_item(text: str, start: int, first: re.Match[str]) -> list[_WrittenCita
         last, last_start, end = _read_last(text, label, ranged)
         if _quote_starts(text, end) is None:  # both ends are citations: where both blocks are there, so are those between
             backwards = last.transcript != label.transcript or last.block is None or label.block > last.block
-            problem = f"{label.name} to {last.name} is no range of blocks of one transcript" if backwards else None
+            problem = f"{label.name} to {last.name} is not a range of blocks of one transcript" if backwards else None
             return [_WrittenCitation(start, first.end(), label), _WrittenCitation(last_start, end, last, problem=problem)]
     if tagged := _TAGGED.match(text, end):
         stop = text.find(_END, tagged.end())

@@ -102,7 +102,7 @@ def refuse_two_values(key: str, values: Sequence[JsonValue]) -> None:
 
 
 def in_words(values: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """Return values by their keys in words: `label is no match`."""
+    """Return values by their keys in words: `label is partial`."""
     return tuple(f"{name} is {value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items())
 
 
@@ -115,7 +115,7 @@ def with_gate(result: JudgeResult, gate: PassGate | None) -> JudgeResult:
 
 
 def unmet_values(result: JudgeResult) -> tuple[str, ...]:
-    """Return in words for which of its values a result does not pass by its gate: `label is no match`; none where it passes."""
+    """Return in words for which of its values a result does not pass by its gate: `label is partial`; none where it passes."""
     if result.passed is not False or result.gate is None:
         return ()
     said = {name: value_at(result.output, _path_in(result.output, name)) for name in result.gate.pass_if}

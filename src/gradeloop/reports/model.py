@@ -72,7 +72,7 @@ class SchemaVerdict(Strict):
     """Rollouts, votes, ties and whatever else the judgement holds, without its citations."""
     repeat: int = 0
     unmet: tuple[str, ...] = ()
-    """The values for which it does not pass, in words: `label is no match`; empty where it passes, or no rule says what does."""
+    """The values for which it does not pass, in words: `label is partial`; empty where it passes, or no rule says what does."""
     labels: tuple[str, ...] | None = None
     """The keys of the output that its schema lets the judge choose: enums, booleans and whole numbers; None where it is not known."""
 

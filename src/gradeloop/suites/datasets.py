@@ -269,7 +269,7 @@ def read_jsonl(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValu
 
 
 def read_json(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
-    """Yield the objects of a JSON list, each with its first line; raise InvalidRequest where it is no such list in UTF-8, or too large."""
+    """Yield the objects of a JSON list in UTF-8, each with its first line; raise InvalidRequest for any other file, or a too large one."""
     text = _whole(path, where)
     at = _skip(text, 0)
     if text[at : at + 1] != "[":

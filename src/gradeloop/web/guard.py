@@ -38,7 +38,7 @@ def asked_port(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def asked_user_header(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the header in which the environment's proxy names the person, or nothing; raise InvalidRequest where it is no header."""
+    """Return the header in which the environment's proxy names the person, or nothing; raise InvalidRequest where it is not a header."""
     named = environment.get(USER_HEADER, "").strip()
     if named and not re.fullmatch(r"[A-Za-z0-9-]+", named):
         raise InvalidRequest(f"{USER_HEADER} is {named!r}; write a header's name, as X-Forwarded-User")
