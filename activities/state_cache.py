@@ -148,6 +148,9 @@ class ThreadLoader:
         name = _log_name(reference)
         copy = self._copy(name)
         async with copy.fetching:
+            # The graders of a turn ask for the same messages at once. Under the lock the first one pages them from
+            # the workflow, and the others find the copy. A copy that is being fetched is in use and stays in the
+            # cache, or two attempts would fill two copies.
             copy.log = _completed(copy.log, reference) or await _fetch_log(copy.log, reference)
             self._logs.put(name, copy, copy.log.bytes)
             return copy.log.slice(0, reference.count)

@@ -114,6 +114,9 @@ def _key_in_store(key: str, call: CaseCall, stored: StoredCase, *more: str) -> s
     Past the cache, in another repetition and where `more` says so, the call is kept apart from the same one in other cases; from
     that of other tenants always.
     """
+    # A key is the question itself, so equal questions share an answer across cases and batches. Past the
+    # cache the key gets its batch, case and count of repetitions instead: a retried activity then still finds
+    # the answer that this very call has paid for, and no other call does.
     past_cache = [call.batch_id, stored.case.id, str(stored.fresh)] if stored.fresh or not call.cache else []
     apart = [*past_cache, *([f"repeat {stored.case.repeat}"] if stored.case.repeat else []), *more]
     return key_of_tenant(hashlib.sha256("/".join([*apart, key]).encode()).hexdigest() if apart else key, current_tenant())
@@ -451,6 +454,8 @@ class CaseLoader:
 
     async def load(self, batch_id: str, position: int, attempt: int) -> StoredCase:
         """Return a case as its attempt began; one of another attempt is read anew, and any that another worker may have ended."""
+        # The copy is good for the first attempt of a call. A later attempt means that a worker was lost or
+        # slow, and another one may have ended the case meanwhile.
         stored = self._cases.get((batch_id, position))
         if stored is not None and stored.attempt == attempt and activity.info().attempt == 1:
             return stored

@@ -290,6 +290,11 @@ class BatchActivities:
     @asynccontextmanager
     async def _paying(self, call: contract.CaseCall) -> AsyncIterator[AttemptState]:
         """Do an attempt of a call that pays; it waits for the store, and what it has cost is counted if it is not made again."""
+        # Every way out of an attempt has to count what it cost exactly once. An answer is counted by the write
+        # that stores it. An error that is made again hands its cost to the next attempt, by heartbeat. An error
+        # that is final is counted here, while heartbeats still say that the store is waited for; what the
+        # failure itself says is not counted twice, as the workflow records that. A reply that was paid for and
+        # that nobody needs any more is counted at the end.
         state, counted = None, False
         try:
             async with self._services.calls.attempt(call.attempts) as state:
@@ -444,6 +449,9 @@ class BatchActivities:
 
         await self._count_lost(call, state)
 
+        # Reserved, then sent: between the two nothing may fail, or the reservation would count as a request of
+        # unknown cost. `counted` says that an earlier attempt of this call has counted its usage and then lost
+        # its worker; what that attempt had spent must not be added again.
         async def reserve() -> None:
             nonlocal cost
             state.reserved = cost.attempt

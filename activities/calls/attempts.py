@@ -168,6 +168,8 @@ class AttemptState:
 
         `taken`: ids of the models to which the call may not fall back.
         """
+        # Failures belong to a model. The next one begins with none, or the outage of the first would use up its
+        # attempts. The time since which no model has answered is in the position, so that it goes on.
         choice = choose_model(spec, self.position, self.failed, time.time(), taken)
         if choice.position != self.position:
             self.position, self.failed = choice.position, FailedAttempts()
@@ -300,6 +302,8 @@ class AbandonedAttempts:
         mine = _Attempt(activity.info().attempt, state, working, unwritten=size is None)
         self._attempts.put(call, mine)
 
+        # The attempt is in the cache before its request is sent, with no size, and cannot be dropped while it works.
+        # Its size is known with its reply. What `forget` or a later attempt has replaced meanwhile is not put back.
         def keep(_: object) -> None:
             mine.working = None
             if not working.cancelled() and working.exception() is None:

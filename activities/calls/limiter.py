@@ -199,6 +199,9 @@ class ModelLimiter:
         """
         tokens = characters / CHARACTERS_A_TOKEN + self._cost.get("output-tokens", 0.0)
         self._outside.pop(call, None)
+        # Nobody overtakes: a call that finds others in the queue joins it without a try of its own. A call with a
+        # long wait, or one for which the worker has no place left, goes back to Temporal at once, so that a full
+        # provider does not fill the slots that calls of other models need.
         if not self._inside and await self._try(tokens) is None:
             return Permit(self, time.monotonic(), self._taken, tokens)
         seconds, full = self.seconds_to_wait(since), len(self._inside) >= self._most_inside
@@ -212,6 +215,8 @@ class ModelLimiter:
         try:
             taken = await waiter.turn
         except asyncio.CancelledError:
+            # The pump may have given this call its turn in the moment in which it was stopped. Then it has entered
+            # the window, and nobody else will leave it.
             if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
                 self._leave(tokens, 0.0)
             raise
@@ -228,6 +233,8 @@ class ModelLimiter:
 
     def _hand_back(self, call: str, since: float, seconds: float) -> float:
         """Note that a call waits outside, and return for how long."""
+        # A call that waits outside keeps its place in the queue, but only until shortly after it should be back. A
+        # stopped call never comes back, and its place would hold up all behind it.
         wait = min(max(seconds - LEAD if seconds > 2 * LEAD else seconds, 0.05), LONGEST_WAIT)
         self._outside[call] = (since, time.monotonic() + wait + INSIDE_SECONDS)
         self._show()
@@ -238,6 +245,9 @@ class ModelLimiter:
         now = time.monotonic()
         for call in [name for name, (_, until) in self._outside.items() if until < now]:
             del self._outside[call]
+        # The wait is an estimate, the largest of what each limit asks for. Too short, it costs a further attempt,
+        # which asks again; too long, it leaves the model idle, for at most LONGEST_WAIT. The number of calls in
+        # flight says how often one ends: every latency / in_flight seconds, as many times as places are missing.
         ahead = sum(other.since < since for other in self._inside) + sum(other < since for other, _ in self._outside.values())
         waiting = len(self._inside) + len(self._outside) + 1
         if ahead < len(self._leased):
@@ -263,6 +273,8 @@ class ModelLimiter:
 
     async def _run(self) -> None:
         """Give the calls that wait inside their turns, one after the other."""
+        # Only the first of the queue is tried. A ceiling of tokens may let a smaller call behind it start, but then a
+        # large one might wait for ever while small ones keep the bucket low.
         while self._inside:
             self._changed.clear()
             first = self._inside[0]
@@ -339,6 +351,8 @@ class ModelLimiter:
 
         wait, calls = await self._change(take)
         self._taken, pace = time.monotonic(), self._pace.bounded(rate)
+        # The pace has moved `next_at` on by all calls of the lease. The first of them starts now, and the starts of
+        # the others are read back from the end of the lease.
         if calls > 1 and pace:
             first = self._pace.next_at - self._paces.ahead - calls / pace
             self._leased.extend(first + number / pace for number in range(1, calls))
@@ -393,6 +407,8 @@ class ModelLimiter:
     async def accepted(self, permit: Permit, kept: KeptHeaders) -> None:
         """Note that a call was not refused, and what its reply reports of limits."""
         now = time.monotonic()
+        # The window grows as TCP's does: by one for each reply until the first refusal, which doubles it in every
+        # round trip, and then by one in each round trip, since a limit is near.
         self._latency = now - permit.started if not self._latency else 0.8 * self._latency + 0.2 * (now - permit.started)
         self._window += 1 / self._window if self._lost else 1
         usage = permit.usage
@@ -402,6 +418,8 @@ class ModelLimiter:
                 self._cost[what] = 0.8 * self._cost.get(what, taken) + 0.2 * taken
         for what, limit in reported_limits(kept.headers).items():
             seen = self._headroom.get(what)
+            # Replies come out of order. The headers of an earlier call say what was left before later calls were
+            # counted, so they must not replace those of a later one.
             if seen is None or permit.started >= seen.started:
                 self._headroom[what] = _Headroom(limit, permit.started, kept.sent or permit.started)
         named = self._named_rate()
@@ -444,6 +462,8 @@ class ModelLimiter:
 
     def leave(self, permit: Permit) -> None:
         """Note that a call has ended, with a reply or without."""
+        # A call whose tokens nobody knows keeps what was reckoned. If it counted as nothing, a provider that reports
+        # no usage would have no ceiling of tokens at all.
         taken = permit.usage.tokens
         self._leave(permit.tokens, permit.tokens if taken is None or not permit.usage.calls else taken)
         self._changed.set()
@@ -470,6 +490,9 @@ class CallLimiter:
         `slots`: the most calls in flight at the endpoint, where no setting says how many; None where no number is known.
         """
         key, names = (provider, address, model), [name for name in (provider, f"{provider}:{model}") if name in self._asked]
+        # Ceilings are shared objects: that of a provider by its models, that of an address by all models which a
+        # server there has in one memory. So the end of one model's call may make room for another model's, which
+        # nobody tells; whoever waits looks again every LOOK_SECONDS.
         of_server = self._ceilings.setdefault(address, Ceiling(CallCeilings()))
         if key not in self._models:
             of_settings = [self._ceilings.setdefault(name, Ceiling(self._asked[name])) for name in names]

@@ -123,6 +123,9 @@ class Pace(Tolerant):
     @property
     def current(self) -> float | None:
         """The rate with what it has grown by, in calls a second; None where none is known."""
+        # The measured rate is slightly too low on purpose, and has to find its way back. It grows by a small share
+        # with each call that had to wait. Behind `sure` calls without a refusal the limit must have been raised, and
+        # a cubic term, as in TCP CUBIC, soon finds the new one.
         if self.rate is None:
             return None
         sure = min(STEADY_CALLS, 2 * self.behind + 5)
@@ -180,11 +183,15 @@ class Pace(Tolerant):
     def give_back(self, started: float, calls: int, ceiling: float | None) -> "Pace":
         """Return the pace without calls that were taken together and did not start."""
         rate = self.bounded(ceiling)
+        # Calls that lapsed were never made. Their starts are taken out of `accepted`, or the next measure would take
+        # them for calls that the provider accepted, and their time is given back, or the pace would pause for them.
         own = self._disowned(started, calls)
         return own.model_copy(update={"next_at": self.next_at - calls / rate}) if rate else own
 
     def as_of(self, now: float) -> "Pace":
         """Return the pace as it can be now: nothing of it lies ahead, and no pause is longer than it was when it began."""
+        # A database that moves to another host has another clock. Times that the old one wrote ahead of the new would
+        # stop all calls until then, and make every refusal count as an old one.
         changed = {name: min(getattr(self, name), now) for name in ("last_refused", "row_from", "window_from", "answered")}
         past = tuple(refusal for refusal in self.refusals if refusal.at <= now)
         return self.model_copy(update={**changed, "refusals": past, "cool_until": min(self.cool_until, now + self.pause)})
@@ -203,6 +210,8 @@ class Pace(Tolerant):
             if self.in_row >= AWAY_REFUSALS:
                 earlier = [past for past in self.refusals if past.at < started]
                 changed["refusals"] = (*earlier[-1:], *(past for past in self.refusals if past.at >= started))
+        # Only a call that the pace made wait tests the rate. If any call counted, an idle night would raise the rate
+        # without a limit, and the morning would begin with a burst of refusals.
         if self.rate and started > self.last_refused and self.next_at > now - 1.0:
             changed["grown"] = self.grown + 1
         if self.probing and self.last_refused < started < self.cool_until:

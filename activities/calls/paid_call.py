@@ -92,6 +92,9 @@ class ModelCalls:
                 details = FailureDetails(usage=state.spent, search_attributes=self.search_attributes)
                 raise priced_failure("it was stopped", CANCELLED, details, final=True, benign=True) from None
             except ApplicationError as error:
+                # The workflow counts only what the details of a failure say. A failure from below that has none, of
+                # an attempt that was paid for, is raised again with them; else the money would be spent and counted
+                # nowhere.
                 if error.details or not state.spent.attempts:
                     raise
                 benign, delay = error.category is ApplicationErrorCategory.BENIGN, error.next_retry_delay
@@ -111,12 +114,13 @@ class ModelCalls:
     async def answer(self, call: Call, work: Callable[[Call, AttemptState], Coroutine[Any, Any, Paid]]) -> Paid | UnansweredAttempt:
         """Do an attempt of a thread's or a judgement's call; a paid one without an answer is returned, and its workflow asks again.
 
-        Temporal's own retries are for attempts that cost nothing: an activity that is stopped between two of them ends without a word of
-        the first, and no budget is asked before the second.
-
         Raises:
             ApplicationError: The attempt failed for good, or has cost nothing.
         """
+        # Temporal's own retries are only for attempts that cost nothing. An activity that is stopped between two
+        # attempts ends without a word of the first, and no budget of the thread is asked before the second. A paid
+        # attempt therefore completes its activity, and the workflow counts it before it calls again. What the next
+        # attempt must know, such as its place in the queue, goes with the result instead of with heartbeats.
         state: AttemptState | None = None
         try:
             async with self.attempt(earlier=call.earlier) as state:
@@ -180,6 +184,9 @@ class ModelCalls:
         request = retries.fit_for(
             request if request.thread else replace(request, thread=activity.info().workflow_id or ""), choice.chain[0]
         )
+        # The place in the quarantine comes first and the limiter's permit second: a suspect may wait for minutes for
+        # its place, and a permit that it held meanwhile would be a call less for everybody. The budget is asked
+        # behind both, since it may be used up while the call waits.
         async with self._place(state, reserves=before is not None):
             with await self._permit(request, state, choice) as permit:
                 tenant, earlier = self.budgets.limited(current_tenant()), state.spent

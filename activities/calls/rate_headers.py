@@ -31,6 +31,9 @@ class ReportedLimit:
     @property
     def rate(self) -> float:
         """The amount that is given back a second; 0 where all of it comes back at once, or that is not known."""
+        # `reset` has two meanings. Within a minute it is a limit by the minute, which all providers refill evenly,
+        # whatever is left of it. A longer one refills evenly until then only as far as was taken: a daily limit that
+        # is full gives nothing back.
         if self.reset <= MINUTE:
             return self.limit / 60
         return (self.limit - self.remaining) / self.reset

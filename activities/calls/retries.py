@@ -169,6 +169,8 @@ def failed_call(
         did = "has refused every call by its rate limit" if fault.kind == "rate_limited" else "has answered no call"
         text = f"{who} {did} for {duration(decision.away)}; the last failure: {fault}; resume, or try again, once it answers"
         return priced_failure(text, OUTAGE, FailureDetails(usage=spent), final=True)
+    # The pause before the next attempt ends with the time for which the provider is waited for. Otherwise the last
+    # attempt would come up to a whole pause too late, and the call would report a longer outage than was asked for.
     until = None if decision.left is None else round(time.time() + decision.left, 1)
     error = failure(fault, model=fault.model, spent=spent, final=decision.final, waits_for=waits_for, until=until)
     wait = fault.retry_after or pause
@@ -181,6 +183,8 @@ def next_pause(policy: RetryPolicy | None, attempt: int) -> float | None:
     """Return the seconds after which Temporal makes the attempt behind this one; None where the policy is not known."""
     if policy is None:
         return None
+    # The exponent is bounded, since a call that waits for hours has thousands of attempts, and a coefficient of 2
+    # overflows a float at the 1024th.
     longest = (policy.maximum_interval or policy.initial_interval * 100).total_seconds()
     steps = min(attempt - 1, 64)
     return float(min(longest, policy.initial_interval.total_seconds() * policy.backoff_coefficient**steps))
@@ -259,6 +263,8 @@ def choose_model(spec: ModelSpec, position: ChainPosition, failed: FailedAttempt
     `now`: seconds since 1970.
     `taken`: ids of the models to which this call may not fall back, such as those that vote already.
     """
+    # `after_failure` ends the pause at the moment at which a silent model is to be left. The attempt that begins
+    # then moves on before it asks anybody: one more request to the silent model could take minutes to fail.
     after = FALLBACK_SECONDS if spec.fallback_after is None else spec.fallback_after
     choice = ModelChoice(spec.chain, position, after, spec.on_refusal, frozenset(taken))
     if position.place >= len(choice.chain) or (position.place and choice.model.id in choice.taken):
