@@ -82,6 +82,8 @@ class BatchReader:
 
     async def keep_gate(self, batch_id: str, gate: Mapping[str, object]) -> None:
         """Write another gate, `pass_rate`, `allow_errors` or `corrected`, to a batch: its pages and lists then answer by it."""
+        # The request is one JSON text, and whoever changes a part of it writes all of it. So it is written only
+        # if it is still the text that was read; otherwise the change of the other would be lost.
         batches, written = table("batches"), 0
         while not written:  # a worker may write its early answer meanwhile
             known = await self.request(batch_id)
@@ -110,6 +112,9 @@ class BatchReader:
         cases = table("cases")
         statement = _select(cases.c.result, cases.c.settled).where(cases.c.batch_id == batch_id, cases.c.settled > after)
 
+        # A case has no place in the order of ends until the changes of its batch are folded. A reader therefore
+        # folds first, or the newest ends would be missing; batches that another transaction holds are folded by
+        # that one.
         def read(connection: "Connection") -> "list[RowMapping]":
             if self._store.shared:
                 connection.exec_driver_sql(FOLD)

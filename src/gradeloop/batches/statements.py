@@ -35,6 +35,9 @@ _OPEN = f"""
 """
 """True if `pause_reason` finds no limit; false if PostgreSQL cannot read the request, because a text in it has a zero character."""
 
+# One round trip before each call: what is known of the question, and the reservation of its charge, under
+# the conditions that `pause_reason` states in Python. A cached verdict, or a conversation that has its
+# answer, leaves nothing to reserve.
 _LOOK_UP = f"""
 WITH w AS MATERIALIZED (
     SELECT * FROM {_WORKS}, key text, reserve text, worker text, lost int)
@@ -60,6 +63,13 @@ SELECT found.n, found.held, found.verdict, found.reserved,
 FROM found JOIN b ON b.id = found.batch_id
 """
 
+# The parts in order: `opened` marks the reservations of the call's attempts as counted, and `added` inserts
+# a row for a call that had none. Only if one of them did something is the usage due, so a second sending
+# counts nothing. Reservations beyond the requests that the usage accounts for are lost requests. `ended`
+# changes a case only while it is queued in this attempt, so it ends once. `locked` takes the rows of the
+# cases before their conversations are written: of two workers that write the last two answers of a case,
+# the second then reads the first one's answer and ends the case. Without the lock each could miss the
+# other's, and nobody would end it. The count over `locked` only makes PostgreSQL run it.
 _WRITE = f"""
 WITH w AS MATERIALIZED (
     SELECT * FROM {_WORKS}, requests int, fold boolean, status text, result text, draft text, spent text, held text, key text, verdict text,
@@ -105,6 +115,8 @@ SELECT w.n, c.unit, c.held FROM {_WORKS}, most int) JOIN case_units AS c
 ON c.batch_id = w.batch_id AND c.position = w.position AND c.attempt = w.in_attempt AND c.unit < w.most ORDER BY c.unit
 """
 
+# A reservation is taken back only while it is not counted: its call may have been counted by a later
+# attempt meanwhile.
 _RELEASE = f"DELETE FROM charges AS c USING {_WORKS}) WHERE c.call = w.call AND c.attempt = w.attempt AND c.counted = 0 RETURNING w.n"
 
 _CASE = "batch_id = :batch_id AND position = :position"
@@ -184,6 +196,8 @@ KEEP = SetStatement((_WRITE, _CONVERSATIONS), lambda connection, values: _write(
 
 CONVERSATIONS = SetStatement((_CONVERSATIONS,), _conversations)
 
+# Cases are asked for one after the other, so those behind the wanted one that are still due are read with
+# it, up to a size. PostgreSQL adds the sizes up itself, so that no text beyond the limit is sent.
 _CASES = f"""
 SELECT w.n, c.* FROM {_WORKS}, ahead int), LATERAL (
     SELECT *, sum(pg_column_size(spec)) OVER (ORDER BY position) AS size FROM cases WHERE cases.batch_id = w.batch_id

@@ -111,6 +111,10 @@ class BatchStore:
         self._folded = 0.0
         """Time at which this process last folded appended changes into the batches' counters."""
 
+    # An upload is an activity, so it may come twice, and its second attempt finds its own rows. The positions
+    # decide what is a repetition: the same case at its position is left as it is, and another case there is
+    # refused. An id that is there twice is found by the unique index, which sees what another upload writes
+    # at the same time; which id it was is looked up behind it.
     async def add(self, upload: Upload) -> int:
         """Store a range of cases and return how many the batch has then; cases that are stored already stay as they are.
 
@@ -141,6 +145,9 @@ class BatchStore:
     async def close(self, batch_id: str, why: str | None, *, stopped: bool = False) -> BatchSummary:
         """Record how a batch ended, and return its summary: finished where no case is left, else paused or stopped, and why."""
 
+        # A batch is closed when none of its calls is in flight any more. What is still reserved then was sent
+        # by workers that were lost, or was never sent: it is counted as requests of unknown cost before the
+        # summary is read.
         def write(connection: Connection) -> BatchSummary:
             queued = select(func.count()).select_from(_CASES).where(_CASES.c.batch_id == batch_id, _CASES.c.status == "queued")
             left = connection.execute(queued).scalar_one()
@@ -370,6 +377,9 @@ class BatchStore:
         values = {"throttled": _BATCHES.c.throttled + 1, "throttled_by": model[:200]}
         await self._store.write(lambda connection: connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(**values)))
 
+    # What is not paid for yet may fail, and its activity is retried. What was paid for exists only in this
+    # process, so its write is never given up while a heartbeat can say what it waits for. A store that
+    # refuses the write ends that at once, since it would refuse it for ever.
     async def do(self, work: Callable[[Connection], T], on_wait: WaitNote | None = None, *, alone: bool = False) -> T:
         """Do work again and again while the store is away: a few times, or without a limit if a person is notified."""
         write = self._store.write if alone else self._store.write_soon
@@ -490,6 +500,8 @@ def _open_batch(connection: Connection, request: BatchRequest) -> tuple[list[tup
         values["models"] = json.dumps(_drafting_models(connection, mine))
         connection.execute(_BATCHES.insert().values(id=request.batch_id, created=datetime.now(UTC), **values))
     _written(request.batch_id, CallCost(Usage(attempts=clear(connection, request.batch_id))))(connection)
+    # Opening is how a batch resumes, too. Reservations that its earlier run left behind are counted here,
+    # before anything is queued again, since a case that runs again makes calls of its own.
     if request.again:
         _queue_again(connection, request)
     shards = select(func.distinct(_CASES.c.position // SHARD_CASES)).where(mine, _CASES.c.status == "queued")
@@ -521,6 +533,8 @@ def _queue_again(connection: Connection, request: BatchRequest) -> None:
     """Queue the errors again, or the invalid judgements and the failures too; what they cost stays counted."""
     mine = _CASES.c.batch_id == request.batch_id
     which = mine & (_CASES.c.case_id.in_(request.cases) if request.cases else _CASES.c.position.not_in(_quarantined(connection, mine)))
+    # A case that runs again has a new attempt, and whatever is written about a case names its attempt. So the
+    # late answer of a call from before changes no row of the new attempt, although its cost is still counted.
     queued = {"status": "queued", "attempt": _CASES.c.attempt + 1, "settled": None, "result": None, "reused": 0}
     if request.again != "errors":
         for position in _invalid_judgements(connection, request.batch_id):

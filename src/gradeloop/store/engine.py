@@ -64,12 +64,7 @@ class _Waiting(Generic[T]):
 class GroupCommit:
     """Does works of a store one after the other, in a thread of its own; those that wait are one transaction.
 
-    SQLite has one writer at a time, and others sleep until it has ended; PostgreSQL waits for its disk at each commit. A work is reported
-    once its transaction is committed. Where one fails, the transaction is taken back and all are done anew: those before it together, it
-    alone, those after it together; a savepoint for each would cost more than the works themselves. Where the transaction fails as a
-    whole, each is tried by itself, until two in a row fail as it did: then nobody waits for the others' tries, too. So a work may be done
-    more than once, and must leave nothing behind besides its rows. A connection that stays silent is cut (`store/postgres.py`), so that
-    the thread always comes back.
+    A work may be done more than once, and must leave nothing behind besides its rows.
 
     Args:
         do: Does a work in a transaction, in the thread that calls it.
@@ -100,6 +95,9 @@ class GroupCommit:
             self._thread.shutdown()
             self._thread = None
 
+    # SQLite has one writer at a time, and others sleep until it has ended; PostgreSQL waits for its disk at each
+    # commit. So one thread writes for the process, and a connection that stays silent is cut (`store/postgres.py`),
+    # so that this thread always comes back.
     # Works that come during a transaction form the next one: a single thread takes all that wait, so a hundred answers cost one commit.
     # Invariant: `_writing` is true exactly while the thread has a group or looks for one, and it changes only under the lock. If it were
     # cleared outside, a work appended in between would wait forever. A work's future ends after its group's commit; if it ended before,
@@ -116,6 +114,10 @@ class GroupCommit:
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(_report, [one for one in group if one.loop is loop])
 
+    # A work that fails takes the whole transaction back, so all are done anew: those before it together, it alone, and
+    # those behind it together. A savepoint for each would cost more than the works themselves. Where the transaction
+    # fails as a whole, or its commit does, each is tried by itself, and the faulty one is the only one that fails.
+    # Two failures in a row of a database that is away end that: each further try would wait for it anew.
     def _write(self, group: Sequence[_Waiting[Any]]) -> None:
         """Do works, together as far as they can be."""
         while len(group) > 1:
@@ -156,11 +158,7 @@ def _is_away(error: Exception | None) -> bool:
 
 @dataclass(frozen=True)
 class SetStatement:
-    """SQL that does works of one kind.
-
-    PostgreSQL does all that wait at once, in one round trip; a statement may be sent again although it was done, since its connection
-    was lost, and must change nothing then. SQLite does one after the other.
-    """
+    """SQL that does works of one kind: a statement that is sent again, although it was done, must change nothing."""
 
     sql: tuple[str, ...]
     """Statements with one parameter, `works`: a JSON array of the works' values, each with its number `n`; result rows begin with it."""
@@ -454,6 +452,11 @@ class Store:
 
     def _checked(self, work: Callable[[], T]) -> T:
         """Do work on the database, and say what is wrong where it cannot be used."""
+        # Whoever calls has three ways to react, so errors fall into three classes. A database that does not
+        # answer is tried again. One that refuses the statement, such as one with other tables, refuses it
+        # again, and the caller is told. A value that no column takes fails only its own work. A pooler that has
+        # lost a prepared statement looks like the second class and belongs to the first: the next connection
+        # knows the statement.
         from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
         try:
@@ -487,6 +490,8 @@ class Store:
             if not self._durable:
                 event.listen(engine, "connect", _synchronize_seldom)
         else:
+            # The connection that was used last is taken first, since it needs no ping (`BoundedConnections`).
+            # Without a look for hstore columns, which no table has, a new connection costs a round trip less.
             pool = {"pool_size": self._pool.size, "max_overflow": self._pool.overflow, "pool_recycle": self._pool.recycle}
             engine = create_engine(
                 f"postgresql+psycopg{self._url[len(parts.scheme) :]}", use_native_hstore=False, pool_use_lifo=True, **pool

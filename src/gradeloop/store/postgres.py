@@ -45,12 +45,12 @@ LOST_STATEMENT = {"26000", "42P05"}
 
 
 class BoundedConnections:
-    """Connects an engine so that every wait of a transaction ends.
+    """Connects an engine so that every wait of a transaction ends."""
 
-    The server bounds statements, waits for locks and idle transactions. It cannot bound the wait for an answer that never comes: where
-    a firewall or a proxy takes bytes and says nothing, the thread would read for ever. So a connection that is not given back in time is
-    shut down under its reader, who sees it end as any that is lost, and its work is done anew.
-    """
+    # The server bounds statements, waits for locks and idle transactions. It cannot bound the wait for an answer that
+    # never comes: where a firewall or a proxy takes bytes and says nothing, the thread would read for ever. So a
+    # connection that is not given back in time is shut down under its reader, who sees it end as any that is lost,
+    # and its work is done anew. The thread of a group commit has no other way to come back.
 
     def __init__(self, engine: "Engine") -> None:
         from sqlalchemy import event
@@ -101,6 +101,8 @@ class BoundedConnections:
         from sqlalchemy.exc import InvalidatePoolError
 
         now = time.monotonic()
+        # The watcher bounds the ping, too: a connection that was cut silently while it lay unused would
+        # otherwise keep its reader until the limit of a whole transaction.
         entry.info["until"] = now + PING_SECONDS
         _watched.add(entry)
         if now - entry.info.get("unused", now) > UNUSED_SECONDS:

@@ -133,6 +133,8 @@ def version_of(connection: "Connection") -> int:
     return 0
 
 
+# The version, the tables and `store_oldest` change in one transaction. A process that dies in the middle
+# leaves the store as it was, and the next one upgrades it from there.
 def change_version(connection: "Connection", version: int) -> None:
     """Bring a store's tables to a version, up or down, in the transaction of the connection.
 
@@ -171,6 +173,10 @@ def _alone(engine: "Engine") -> Iterator["Connection"]:
     from filelock import FileLock
     from sqlalchemy import text
 
+    # PostgreSQL gives the lock back with the transaction, so that a process that dies while it upgrades leaves neither
+    # a lock nor half an upgrade. SQLite's own lock does not do: its file has to change into the mode in which readers
+    # go on beside a writer, and that is possible only outside of a transaction. So a lock file keeps others away from
+    # both steps.
     if engine.dialect.name != "sqlite":
         with engine.begin() as connection:
             take_time(connection)
