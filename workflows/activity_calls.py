@@ -356,6 +356,10 @@ class ActivityCalls:
 
     def log_reference(self, key: str, log: Log) -> LogRef:
         """Return the reference to a log, with the messages that no call has carried yet unless they are too large."""
+        # Every argument stays in the history. If each call carried the whole conversation, the history would
+        # grow with its square. So a call carries only what none has carried before, and its worker has the rest
+        # or asks for it by a query, which leaves no history. What an activity has returned is in the history as
+        # its result, and in its worker's copy (`note_returned`).
         tail = log.slice(self._carried.get(key, 0))
         small = sum(message.size() for message in tail) <= TAIL_BYTES
         self._carried[key] = len(log)

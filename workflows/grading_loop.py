@@ -59,6 +59,10 @@ class GradingLoop:
                 if must_end_turn(thread) and not self._run_has_ended():
                     raise
             if thread.supplied is not None:
+                # A rubric that comes while a turn runs takes over here, where no call is in flight: what was
+                # stopped for it has ended, and its cost is counted. A person's stop weighs more, so the turn ends
+                # interrupted and the rubric waits, unless nothing was left to do: the draft is there and the new
+                # rubric asks for nothing.
                 answered = not thread.supplied.criteria and not draft_is_due(thread)  # nobody has to grade the draft
                 if must_end_turn(thread) and not (answered and workflow.patched(ANSWERED)):
                     raise Interrupted
@@ -107,6 +111,8 @@ class GradingLoop:
             run.iteration += 1
             thread.drafting = Exchange()  # due from here on, whoever ends the run or takes it over
             self._publish()
+            # Only here nothing is in flight and nothing half done: the feedback is appended and the next draft is
+            # due. Anywhere else a call's result would come to a run that has ended.
             if workflow.info().is_continue_as_new_suggested() and not must_end_turn(thread):
                 raise Rolling
 

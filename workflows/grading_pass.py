@@ -109,6 +109,9 @@ class GradingPass:
 
     def _first_call(self, due: list[tuple[scoring.CallGroup, int]]) -> tuple[scoring.CallGroup, int] | None:
         """Return the first of several calls that one model gets over a long transcript."""
+        # A provider's cache knows a prefix only once a call with it was answered. Sent together, all calls
+        # would pay for the whole transcript; behind a first one, the others read it at the price of cached
+        # tokens. Where calls are few or short, the wait costs more than it saves.
         if sum(len(message.content) for message in self._thread.log.slice(0)) < WARMED_CHARACTERS:
             return None
         judges = [self._judge(group, sample) for group, sample in due]
@@ -128,6 +131,8 @@ class GradingPass:
                 await self._converse(group, sample, conversation)
         except GraderFailed as error:
             conversation.error = str(error)
+        # A conversation that has ended keeps its verdict and drops its messages, which would be the largest
+        # part of a checkpoint and which no later call needs.
         conversation.log = Log()
         conversation.name_judge(self._name(group, sample))
         if conversation.verdict is not None:
@@ -232,6 +237,9 @@ class GradingPass:
 
     def _taken(self, group: scoring.CallGroup, sample: int) -> tuple[str, ...]:
         """Return the ids of the models that other graders of the same criteria vote with, to which this one must not fall back."""
+        # Votes are worth something only if different models cast them. A fallback must therefore not be a model
+        # that votes already, by itself or as another one's fallback. Calls run at once, so the reply is checked
+        # against this again when it comes (`_converse`).
         own, others = self._judge(group, sample), range(len(group.judges))
         if not isinstance(own, ModelSpec) or not own.fallback:
             return ()
@@ -275,6 +283,9 @@ class GradingPass:
 
     def _question_key(self, group: scoring.CallGroup, sample: int, fallback: ModelSpec | None = None) -> str | None:
         """Return the key of a question; None where no model answers it, or where the worker has not yet said what it can do."""
+        # The key has everything that the grader is asked, down to the form of its answer and the sha256 of its
+        # tools. So a verdict is reused only where the same call would be made again. What is unknown yet, such
+        # as the form before a judge's first answer, makes no key rather than one that lacks it.
         judge, grader, capabilities = fallback or self._judge(group, sample), self._thread.grader, self._calls.capabilities
         form = self._known_form(group, sample, fallback)
         if not isinstance(judge, ModelSpec) or capabilities is None or form is None:

@@ -104,6 +104,9 @@ class GradingThreadWorkflow(GradingThread):
             if thread.status == "waiting":  # behind which nothing is served
                 self._drop_queue()
             return False
+        # An interrupted thread waits without a limit, since a person may resume it. It ends at once after a
+        # failure, which a resumption would meet again, and where it is a case of a batch that has to pause: the
+        # batch itself starts it anew.
         is_case = workflow.info().parent is not None  # which nobody resumes
         ends = thread.reason == "failure" or (thread.reason in {"outage", "budget"} and is_case)
         resumable = thread.status == "interrupted" and (not ends or thread.idle_timeout > 0)
@@ -202,6 +205,10 @@ class GradingThreadWorkflow(GradingThread):
             ApplicationError: `ThreadRolling`, or the thread's own failure.
         """
         thread = self._thread
+        # An interrupted turn may go on, by another caller's `resume`, before the first caller has looked. Its
+        # outcome is then unknown again, and the first caller would wait for the next end of a turn that it was
+        # to hear was interrupted. So each caller counts the interruptions from when it began to wait, a stop in
+        # progress among them. After one more, the last outcome is its answer, whatever runs by now.
         known = self._interruptions + (thread.status == "running" and must_end_turn(thread))
 
         def ended() -> TurnOutcome | None:
@@ -344,6 +351,9 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.update(name="interrupt")
     async def stop_turn(self) -> contracts.Interruption:  # type: ignore[override]  # of a subclass, as mypy sees updates
         """See `gradeloop.contract.thread.GradingThread.stop_turn`."""
+        # The stop is over when the turn no longer has to end, or nothing runs any more. Whether it interrupted
+        # the turn is read from the count: the turn may have ended by itself first, and a person must not be
+        # told that it was interrupted then.
         thread, known = self._thread, self._interruptions
         self._catch_up()
         waited = thread.status == "waiting"

@@ -60,6 +60,8 @@ class ThreadNotices:
 
     def withdraw(self) -> None:
         """Send no notice any more that has not arrived: what it says is over."""
+        # A notice may be tried for a day. Once the person has answered, or the turn goes on, it asks for
+        # something that nobody waits for any more.
         for task in self._under_way:
             task.cancel()
 

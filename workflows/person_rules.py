@@ -77,6 +77,9 @@ def _answer_call(thread: Thread, call: str, *, by: str, why: str | None = None) 
         _resume_decided(thread)
 
 
+# The continuation goes to the head of the queue: while a person is waited for, only a turn that goes on may
+# begin, and only the first of the queue is looked at (`thread_rules.may_begin`). Behind a turn with
+# messages it would wait for ever.
 def _resume_decided(thread: Thread) -> None:
     thread.queue.insert(0, Invocation(keys=[f"decided/{thread.seq}"], payload="", resumes=True))
 

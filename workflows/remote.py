@@ -64,6 +64,9 @@ async def remote_draft(thread: Thread, calls: ActivityCalls) -> list[Message]:
 
 async def _run_child(thread: Thread, name: str, argument: dict[str, Any], calls: ActivityCalls) -> RawValue:
     task_queue, workflow_id = thread.generator.task_queue or "", f"{thread.thread_id}/{thread.seq}"
+    # A child workflow cannot say how long it may wait for its first worker, and on a queue without one it
+    # would hold up the turn for two hours. So the turn looks for a worker first, and fails within a minute if
+    # there is none.
     await calls.make("find_worker", task_queue, FIND_WORKER, summary=f"find {task_queue}", result=type(None))
     if thread.stopping is not None:
         raise Interrupted

@@ -162,6 +162,9 @@ class ReplayGuard(WorkflowInstance):
 
 def _events(completion: WorkflowActivationCompletion) -> int:
     """Return how many events the commands of an activation write at the least; below 0 where it takes earlier ones back."""
+    # A lower bound, since it is compared with a history that may have more: with too low a number a lost task
+    # may go unnoticed this once, with too high a number sound copies would be dropped. A command that takes
+    # one back may cancel it within the same task, and then neither writes an event.
     kinds = [command.WhichOneof("variant") for command in completion.successful.commands]
     return sum((kind in WRITES) - (kind in TAKES_BACK) for kind in kinds)
 

@@ -549,6 +549,9 @@ def fork_at(thread: Thread, index: int) -> tuple[Thread, Message | None]:
     Raises:
         InvalidRequest: There is no such evaluation.
     """
+    # A fork is the state cut at the evaluation: messages up to its draft, evaluations and events up to
+    # itself. Then it goes on as an interrupted thread does, by the same rules. Queue, keys, outcomes and
+    # usage stay behind: they belong to the callers of the other thread, where the cost is counted already.
     if not 0 <= index < len(thread.evaluations):
         raise InvalidRequest(f"evaluation: there is none of index {index}; the thread has {len(thread.evaluations)}, from 0")
     judged = thread.evaluations[index]

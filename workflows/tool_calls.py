@@ -75,6 +75,9 @@ class ToolCalls:
         elif most > TOOL_CALLS <= int(at):  # whose results would be too large together for one payload
             exchange.results[at] = build_evidence(call.id, f"not run: {TOOL_CALLS} calls in one turn at most; call it anew", failed=True)
         else:
+            # The calls of one turn run at once, so each counts before it begins; if it counted at its end, all of
+            # them would pass the limit together. A call without a result, since a person has to approve it or the
+            # thread stops, gives its number back and counts anew when the run goes on.
             exchange.tool_calls += 1
             if call.name not in exchange.called:
                 exchange.called = (*exchange.called, call.name)

@@ -250,6 +250,9 @@ class Rollouts:
         while due := self._due(rollouts):
             rollouts += await self._round(0, [Log() for _ in due], len(rollouts))
         answers = [rollout.output for rollout in rollouts if rollout.output is not None]
+        # Too few answers mean two different things. Where a model could not be reached, the judgement has not
+        # failed by its answer, so it ends without a result and may be made again. Where all answered and too
+        # few answers are valid, another attempt would cost the same again, so that is the result.
         answered = has_quorum(self.judge, rollouts)
         if not answered and (lost := next((rollout.unavailable for rollout in rollouts if rollout.unavailable), None)):
             raise NoJudgeAvailable(too_few(self.judge, rollouts, lost))
@@ -274,6 +277,8 @@ class Rollouts:
 
     async def _round(self, number: int, logs: list[Log], start: int = 0) -> list[Rollout]:
         """Have the conversations of all logs concurrently; over a long run one goes first, to fill the provider's cache."""
+        # As in `GradingPass._first_call`: the first answer puts the run into the provider's cache. Reflections
+        # need no such start, since the rollouts before them had the same run.
         one_first = number == start == 0 and len(logs) > 1 and len(self._text) >= activity_calls.WARMED_CHARACTERS
         first = [await self._converse(number, 0, logs[0])] if one_first else []
         rest = list(enumerate(logs, start))[len(first) :]
