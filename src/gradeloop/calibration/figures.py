@@ -102,6 +102,9 @@ def _widened(name: str, value: float | None, interval: Interval | None, runs: in
     Where judge and people never differ, every draw says 1, which does not show that they never will: the least accuracy that is
     compatible with that is put into the figure's own formula.
     """
+    # A bootstrap over runs that all agree draws only agreement and gives an interval without width, which
+    # would claim certainty from a handful of labels. Wilson's bound says how many disagreements so many runs
+    # may have hidden, and that is put into the formula of the coefficient.
     if value is None or interval is None or interval.low < interval.high:
         return interval
     if value < 1 or name in {"mean_error", "spearman"}:

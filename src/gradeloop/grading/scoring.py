@@ -174,6 +174,9 @@ def samples_due(rubric: Rubric, group: CallGroup, answers: Mapping[int, GraderAn
     A majority is asked first, then each time the fewest votes that could fix all rows: so the votes that count are always the first ones,
     whichever answer comes first. All are asked of a criterion with a scale, whose score is the median of all votes.
     """
+    # Each wave is found anew from the first votes in their order, and never from those that have come. So a
+    # case that goes on at another worker asks the same votes. If a decision were taken at each answer, the
+    # order of arrival would choose who votes.
     asked = 0
     while wave := _wave(rubric, group, {(group.index, at): answers[at] for at in range(asked)}):
         if missing := [at for at in range(asked, asked + wave) if at not in answers]:

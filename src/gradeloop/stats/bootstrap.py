@@ -133,6 +133,9 @@ def _multinomial(generator: random.Random, counts: Sequence[int], total: int) ->
     """Draw how many of `total` runs are of each kind, where a kind's probability is its share of the counts."""
     draw: list[int] = []
     left, weight = total, total
+    # A multinomial draw is a chain of binomial ones: the runs of the first kind, then those of the second
+    # among what is left, with its share of the weight that is left. It costs one draw a kind instead of one a
+    # run, which is what makes ten thousand draws of many runs affordable.
     for count in counts:
         taken = binomial(generator, left, count / weight) if weight and left else 0
         draw.append(taken)
@@ -159,6 +162,8 @@ def binomial(generator: random.Random, trials: int, share: float) -> int:
 
 
 def _by_waiting(generator: random.Random, trials: int, share: float) -> int:
+    # The waits between two successes are geometric, and the logarithm of a uniform number gives one wait at
+    # once. The cost grows with the successes and not with the trials.
     successes, at, log_failure = 0, 0, math.log1p(-share)
     while True:
         at += math.floor(math.log(1 - generator.random()) / log_failure) + 1
@@ -168,6 +173,9 @@ def _by_waiting(generator: random.Random, trials: int, share: float) -> int:
 
 
 def _by_rejection(generator: random.Random, trials: int, share: float) -> int:
+    # The constants are Hörmann's, and the steps keep his order. Most candidates fall under the hat's flat
+    # part and are taken without a logarithm; the others are compared with the true probability, as a
+    # logarithm, since factorials of many trials overflow.
     deviation = math.sqrt(trials * share * (1 - share))
     b = 1.15 + 2.53 * deviation
     a = -0.0873 + 0.0248 * b + 0.01 * share

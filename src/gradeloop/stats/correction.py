@@ -55,6 +55,9 @@ def corrected_rate(passed: float, runs: float, error: JudgeError) -> CorrectedRa
         return None
     raw = passed / runs
     value = _clipped((raw + specificity - 1) / (sensitivity + specificity - 1))
+    # The point estimate is Rogan and Gladen's. The interval is computed from counts to which Lang and
+    # Reiczigel add pseudo-observations, since with the raw counts it fails at rates near 0 and 1. So the
+    # estimate can lie outside of its interval, which is then widened to hold it.
     square = Z * Z
     rate, count = (passed + square / 2) / (runs + square), runs + square
     found, good = (error.passed_found + 1) / (error.passed + 2), error.passed + 2
@@ -104,6 +107,9 @@ def labels_wanted(passed: float, runs: float, error: JudgeError, threshold: floa
     Returns:
         The number, at least what there is; None where no number of labels would do, since the rate itself is too close to the threshold.
     """
+    # The question is how many labels there would have to be if further ones looked like those so far. The
+    # counts are multiplied until the interval lies on one side. Steps of 10 % are exact enough for an advice,
+    # and the limit ends the search where the rate lies on the threshold.
     good, bad = max(error.passed, 1), max(error.failed, 1)
     found = {"passed_found": error.passed_found if error.passed else 0.9, "failed_found": error.failed_found if error.failed else 0.9}
     assumed, factor = JudgeError.model_construct(passed=good, failed=bad, **found), 1.0  # type: ignore[arg-type]  # fractions
@@ -217,6 +223,10 @@ def labelled_rate(passed: float, judged: float, labels: SampleLabels) -> Correct
     """
     if not judged or (passed and labels.of_passed < LEAST_LABELS) or (passed < judged and labels.of_failed < LEAST_LABELS):
         return None
+    # Three estimates have an error: the share that the judge passed, and people's pass rate in each of the
+    # two groups. The distance from each to its own limit takes the part that a variance would have, so the
+    # limits stay asymmetric where a rate is near 0 or 1. Which limit of the share counts depends on which
+    # group people pass more often.
     weight, weights = passed / judged, wilson(passed, judged)
     good, of_good = _share(labels.right_passes, labels.of_passed)
     bad, of_bad = _share(labels.wrong_fails, labels.of_failed)

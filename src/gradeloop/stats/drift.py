@@ -69,6 +69,10 @@ class Spread(Figures):
 
         `rate`: the rate that is tested, of which the variance is a share before a window was seen.
         """
+        # At each scale the mean squared difference of neighbouring blocks shows their variance, less what few
+        # runs vary by chance. A scale with few pairs is mostly the scale before, doubled: the longest scales
+        # have one or two pairs, whose difference alone would be noise. The largest difference is capped against
+        # the others, or the one step that the test is for would count as variance and hide itself.
         noise = self.noise / max(self.windows, 1)
         most, known = 0.0, _PRIOR / 2 * rate * (1 - rate)
         for scale, (_, others, largest) in enumerate(self.scales or ((0.0, 0.0, 0.0),)):

@@ -76,6 +76,9 @@ def weighted_kappa(counts: Counts[float]) -> float | None:
     total = sum(counts.values())
     if not total:
         return None
+    # The expected disagreement is a sum over all pairs of values. Written as moments, the spread of each
+    # rater plus the square of the distance of their means, it takes one pass over the counts, which matters
+    # as it is computed for every draw of a bootstrap.
     first = sum(one * count for (one, _), count in counts.items()) / total
     second = sum(other * count for (_, other), count in counts.items()) / total
     observed = sum((one - other) ** 2 * count for (one, other), count in counts.items()) / total
@@ -193,6 +196,9 @@ def effective_votes(rows: Sequence[Sequence[float]]) -> EffectiveVotes | None:
     """
     if len(rows) < LEAST_RUNS or len(rows[0]) < 2:  # noqa: PLR2004 - one judge has no other
         return None
+    # Runs in which all judges said the same are one kind, so a draw is a few counts instead of thousands of
+    # rows. The products of each pair of judges do not depend on the draw and are made once. A correlation
+    # below 0 counts as 0: a panel is never worth more votes than it has.
     kinds, votes = Counter(tuple(row) for row in rows), len(rows[0])
     pairs = list(combinations_with_replacement(range(votes), 2))
     columns = [[row[at] for row in kinds] for at in range(votes)]
