@@ -98,6 +98,10 @@ class _AdmittedActivity(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002, ANN401 - the SDK's
         """Run an activity, in a task of its own, whose ids stay: the SDK logs afterwards how it ended."""
+        # While the store is away the gate polls for nothing, but tasks that were taken before, or come eagerly
+        # with a workflow task, still arrive. They go back for another attempt before they spend money that
+        # could not be written down. Two kinds run all the same: calls with a bounded number of attempts, which
+        # this would use up, and calls that have left a paid reply on this worker.
         info, argument = activity.info(), input.args[0] if input.args else None
         problem = self._admission.gate.problem if self._admission.gate is not None else None
         # Whose attempts are counted, or whose earlier attempt left something on this worker, runs all the same.

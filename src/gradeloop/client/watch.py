@@ -68,6 +68,9 @@ async def watch_events(
     turn_ended = False
     try:
         while not is_over():
+            # Whether the thread has closed is read before the query. If it were read behind it, the last events
+            # could be recorded between the two, and the watcher would end without them. For the same reason one
+            # more page is asked for after the turn has ended.
             closed = poll.closed
             page = await _next_events(thread, after, answered + patience, is_over)
             if page is None:

@@ -63,6 +63,9 @@ async def _first_answer(query: Query[Answer]) -> Answer:
         RPCError: As `recorded` says.
         WorkflowQueryFailedError: The query failed.
     """
+    # A query that meets the end of a worker, or of a run, is answered by nobody, and the client learns that
+    # only at its timeout. A second one costs little and goes to whoever serves now. The earlier ones wait on,
+    # since a slow worker is not a lost one.
     deadline, patience = time.monotonic() + SILENT_SECONDS, LOST_SECONDS
     waiting: set[asyncio.Future[Answer]] = set()
     try:

@@ -184,6 +184,8 @@ class _TickChanges:
             before, test = self.tests.get(kind, DriftState()), watched.test
             if kind == DRIFT and not before.spread.windows:
                 before = DriftState(spread=self._state.baseline_spread)
+            # While an alert is open, its test learns only how far windows lie apart. Its evidence begins anew
+            # when the alert is over: what has raised the alert once must not raise it again.
             if kind in self.opened:
                 self.tests[kind] = before.learned(watched.hits, watched.runs)
                 self.opened[kind] = _with_recent(self.opened[kind], watched.hits, watched.runs)

@@ -341,6 +341,9 @@ def _leave_waiting(connection: Connection, name: str, number: int, batch_id: str
     """Have the runs wait that a tick's batch has left out, and that batch not go on."""
     if batch_id is None:
         return
+    # A batch that its budget has paused is not resumed. The runs that it left out wait as whole cases, and a
+    # later tick judges them in its own batch, by the budget of its own day. The paused batch is stopped in
+    # the same transaction: if it went on, the same runs would be judged and paid for twice.
     runs, cases, batches = table("monitor_runs"), table("cases"), table("batches")
     spec = select(cases.c.spec).where(cases.c.batch_id == batch_id, cases.c.case_id == runs.c.case_id).scalar_subquery()
     left_out = (runs.c.monitor == name, runs.c.judged == number, runs.c.verdict == "unjudged", runs.c.case_id.is_not(None))

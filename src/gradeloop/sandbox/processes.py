@@ -78,6 +78,9 @@ class _Process:
             TimeoutError: It takes more than `seconds`.
             EOFError: The process has ended instead.
         """
+        # Both parts of a message have their sizes in front, so that the end of an answer needs no mark that a
+        # text could contain. The function itself reads foreign text and may never return, so every read has the
+        # deadline; only the write has none, since the process reads a request before it calls anything.
         until = time.monotonic() + seconds
         source, sink = self._popen.stdout, self._popen.stdin
         if source is None or sink is None:
@@ -227,6 +230,9 @@ _NOT_FOR_THE_LOOP = (SystemExit, KeyboardInterrupt, StopIteration, asyncio.Cance
 
 async def await_in_thread(function: Callable[[], Any], name: str, give_up: Callable[[], object] = lambda: None) -> Any:  # noqa: ANN401 - as above
     """Call a function in a thread and return its value; where the wait is cancelled, the thread goes on, since Python cannot end it."""
+    # A thread of its own and not the loop's executor: a function that does not return would keep one of the
+    # executor's few threads for ever, and the interpreter would wait for it at its end. A daemon thread holds
+    # up neither.
     loop = asyncio.get_running_loop()
     returned: asyncio.Future[Any] = loop.create_future()
 
@@ -275,6 +281,9 @@ def _call(call: _Call, function: Callable[..., Any], arguments: Mapping[str, Any
 
 def _serve() -> None:
     """Serve calls from standard input until it ends."""
+    # The channel moves to descriptors of its own, and standard output goes to standard error. Otherwise a
+    # line that a library prints would be read as the head of an answer. The timer is for the case that the
+    # worker is killed: nobody else would end a function that hangs.
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a function prints is not an answer
     with contextlib.suppress(OSError, ValueError):  # macOS bounds no address space

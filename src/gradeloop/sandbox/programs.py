@@ -218,6 +218,9 @@ def supervise(launch: Launch, limits: execution.Limits) -> execution.Execution:
             group = stack.enter_context(run_group(limits))
         except OSError as error:
             raise execution.SandboxError(f"{launch.sandbox} cannot make a control group: {error}") from None
+        # Three channels besides output: the request, in memory; the report, by which the launcher says that it
+        # is confined, or why not; and `go`, at which it waits until the worker has put it into its control
+        # group. Without the last one, the program could start processes outside of the group first.
         report, report_end = os.pipe()
         stack.callback(os.close, report)
         go, go_end = os.pipe() if group else (None, None)
@@ -351,6 +354,9 @@ def _execution(sandbox: execution.SandboxName, watched: _Watched, report: int) -
     except BlockingIOError:
         message = ""
     stdout, stderr = (output.decode(errors="replace") for output in watched.output.values())
+    # Only the launcher's own report tells a program that failed from one that never ran confined. A program
+    # that exceeded a limit before the report came, such as in a start that took too long, is stopped all the
+    # same. Anything else is the sandbox's fault and must not count as a failure of the code.
     if message != _BEGUN and not (message == "" and watched.stopped):
         why = message.removeprefix(_BEGUN) or stderr.strip() or f"it left with {watched.process.returncode}"
         raise execution.SandboxError(f"{sandbox} could not confine the program: {why[: execution.ERROR_CHARACTERS]}")
@@ -416,6 +422,10 @@ def _bwrap_command(bwrap: str, read_only: Sequence[str], limits: execution.Limit
     command = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
     command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
     emptied = []
+    # Mounts apply in their order, and a later one covers an earlier one. So the shown folders come first, and
+    # entries in them whose names begin with a dot are covered by empty ones. Then come the interpreter and
+    # libraries, which may lie below them, and at last everything is made read-only but the program's own
+    # folder.
     for folder in sorted(limits.imports):  # before the interpreter, which may lie in one of them
         command += ["--ro-bind", folder, folder]
         for path in entries(folder, limits.imports, hidden=True):
@@ -479,6 +489,8 @@ class Landlock:
 
 def _tasks() -> int:
     """Return how many threads this user has on the machine: the limit counts them all."""
+    # The kernel counts NPROC by user and not by program. So where the program runs as the worker's own user,
+    # what that user runs already has to be added, or the program could start nothing.
     total = 0
     for status in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -103,6 +103,9 @@ def _overfull_namespace(processes: list[int], places: tuple[str, ...], limits: L
 
 def _removed_files(processes: list[int], folder: Path, limits: Limits) -> dict[tuple[int, int], int]:
     """Return the bytes of files that have no name any more, but that a process has open or mapped, by device and number."""
+    # A file that was removed and is still open, or mapped, takes space that no look into the folder finds. So
+    # a program could fill the disk while its folder seems empty. Device and number identify the file, so that
+    # one that several processes have open counts once.
     found: dict[tuple[int, int], int] = {}
     for process in processes:
         for path in _descriptors(process):
@@ -218,6 +221,9 @@ class RunGroup:
         Raises:
             OSError: The system does not allow it.
         """
+        # The launcher may have started others before it is in the group, as bubblewrap does. A child of a
+        # process in the group is born in the group. So each process is moved first and its children are listed
+        # afterwards: whatever it starts between the two is inside already, and none is missed.
         pending = [process]
         while pending:
             moved = pending.pop()

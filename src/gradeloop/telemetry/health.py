@@ -88,6 +88,8 @@ class HealthChecks:
 
     async def results(self) -> dict[str, str]:
         """Return `ok` or what is wrong, by the name of the check."""
+        # Probes come from several sides at once. One set of checks runs at a time and serves all who ask
+        # meanwhile. It is shielded: a probe that gives up must not cancel the checks that the others wait for.
         at, known = self._made
         if time.monotonic() - at < FRESH_SECONDS:
             return known

@@ -123,6 +123,9 @@ class DetachedProcess:
 
     def alive(self) -> bool:
         """Return whether the process runs: whether its life mark is locked."""
+        # A pid says little: after a crash it may be another program's. The lock belongs to the open file that
+        # the process inherited, and the kernel releases it at the end of the last process that has it, however
+        # that ends.
         with self._mark.open("ab") as mark:
             try:
                 fcntl.flock(mark, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -197,6 +200,9 @@ class DetachedProcess:
 
     async def pid(self) -> int | None:
         """Return the pid, which a process writes in its first moments; None of one that ended before, or whose record was removed."""
+        # The facts are in the record before the process exists, and its pid only once it runs. Whoever looks in
+        # between waits for it, as long as there is a record and a life: a process that died before, or a record
+        # that was removed by hand, would never bring one.
         while (pid := self.record().get("pid")) is None and self.record() and self.alive():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
         return pid if isinstance(pid, int) else None

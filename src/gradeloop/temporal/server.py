@@ -220,6 +220,9 @@ async def _probe(info: ServerInfo) -> "Client | None":
 
 async def _find_port(last: str | None) -> int:
     """Return the port of the address used last, unless it stays taken, else any free one."""
+    # The port stays the same across restarts, since workers that run keep the address and reconnect by
+    # themselves. A server that has just ended may hold its port a moment longer than its life mark; another
+    # program may hold it for good, and then a new port is better than no server.
     wanted = int(last.rpartition(":")[2]) if last else 0
     for _ in range(PORT_TRIES):
         if port := _bindable_port(wanted):

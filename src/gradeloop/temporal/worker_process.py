@@ -69,6 +69,9 @@ class QueueWatch:
 
     async def until_idle(self, seconds: float, stopped: asyncio.Event) -> None:
         """Set `stopped` once the queue has been idle for so many seconds."""
+        # A server that does not answer is not a queue without work, so the queue counts as busy then. After ten
+        # minutes without an answer the server is gone for good, and a worker that somebody's command has
+        # started must not stay for ever.
         clock = asyncio.get_running_loop().time
         busy = answered = clock()
         while not stopped.is_set():
@@ -81,6 +84,8 @@ class QueueWatch:
 
     async def _still_idle(self) -> bool:
         """Withdraw the ready file, so that no caller relies on this worker, and check the queue once more."""
+        # The order decides: first no caller can find this worker any more, and then the queue is looked at. If
+        # the queue were looked at first, a workflow started in between would wait for a worker that ends.
         self.ready.withdraw()
         idle = await self._open_workflows() == 0
         if not idle:

@@ -352,6 +352,9 @@ def ancestors(name: str, parents: Mapping[str, str]) -> Iterator[str]:
 
 def not_repeated(errors: Sequence[tuple[str, str]], parents: Mapping[str, str]) -> list[bool]:
     """Return of each error, the id of its span and its text, whether no span below that one has it, by its first line."""
+    # An exception climbs through the spans that contain it, and each records it. Only the lowest one is kept,
+    # known by the first line, since the spans above add their own stacks. Spans whose parents form a circle
+    # have no lowest one; then the first is kept, or the error would be lost.
     lines = [(name, text.strip().partition("\n")[0]) for name, text in errors]
     failed = {name for name, _ in lines}
     repeated = {(over, line) for name, line in lines for over in ancestors(name, parents) if over in failed}
