@@ -234,6 +234,11 @@ def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) 
 
 def error_kind(status: int | None, codes: Sequence[str], message: str) -> FailureKind:
     """Return the kind of an error that the provider itself reported, also inside a 200."""
+    # Providers name one failure in three places, and none of them is enough. A status is coarse: 400 is a
+    # long prompt as well as a wrong one, 429 a rate limit as well as an empty account. A code is exact where
+    # it exists. A message is the last resort, and counts only under the statuses with which providers send
+    # it, since a prompt that it quotes may say anything. The order decides whether a call is repeated for
+    # hours or fails at once.
     known: list[FailureKind] = [_BY_CODE[code] for code in codes if code in _BY_CODE]
     by_code: list[FailureKind] = [kind for kind in known if kind in _BEFORE_STATUS]
     reported = status if status and status >= HTTPStatus.MULTIPLE_CHOICES else None

@@ -147,6 +147,9 @@ class GraderActivities:
         group, grader = call_groups(rubric)[call.step.group], settings.grader or Grader()
         judged = JudgedDraft(messages, call.request, call.draft, call.checks, call.nonce)
         form = form_of(asked, grader, call.form)
+        # Some APIs take tools or a schema, and not both. Such a model first has its tools, and its answer is
+        # read without a schema's help (`loose`). At its last turn, or after an answer that was out of form, it
+        # is asked with the schema and without tools.
         takes_both = capability_of(asked).schema_with_tools
         return GraderQuestion(
             rubric=rubric,

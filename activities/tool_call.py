@@ -107,6 +107,9 @@ class NotCalled(Exception):
 
 def _refuse(tool: Tool, request: ToolRequest) -> None:
     """Raise where the tool must not be called, whatever the workflow knew of it when it asked."""
+    # The workflow decided by what it knew, which may be old: tools are loaded anew with a worker. So the
+    # worker looks once more, where it cannot be wrong. A second attempt means that a worker was lost during
+    # the first, and nobody knows whether the tool had run.
     name = tool.spec.name
     if request.pinned and request.pinned != tool.sha256:
         raise NotCalled(f"{name} has changed its description or parameters since this run began; it was not called")

@@ -192,6 +192,10 @@ class Providers:
 
         Of callers at the same time one asks and the others wait. The trial, which is paid for, is left out where settings say its result.
         """
+        # One caller asks, and the others wait for the same answer: the first batch on a new server has hundreds
+        # of calls that all need it. A failure is remembered, too, but shortly, or each of them would wait for
+        # the same silence anew. The trial is paid for, so it is counted with the call that made it, and left
+        # out where nobody needs its result.
         trial, place = trial and spec.config.structured_output is None, self._environment.endpoint(spec)
         if not self.asks(spec) or not (trial or is_local(place.base_url)):
             return None

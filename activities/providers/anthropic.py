@@ -93,6 +93,9 @@ class MessageAssembly:
             block["citations"] = [*(earlier if isinstance(earlier, list) else []), delta.get("citation")]
 
     def _finish(self, event: base.JsonObject) -> None:
+        # The usage comes in two parts: prompt tokens with the beginning, completion tokens with the end. The
+        # end names some of the beginning's counts again, perhaps as null, which means that it does not say and
+        # must not erase them.
         delta, usage, earlier = event.get("delta"), event.get("usage"), self._message.get("usage")
         if isinstance(delta, dict):
             self._message |= delta

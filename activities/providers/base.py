@@ -407,6 +407,10 @@ async def reply_body(
 async def _heard(response: "httpx2.Response", request: ModelRequest, quiet: float | None) -> AsyncGenerator[JsonObject]:
     """Yield the events of a stream until its end; raise ModelFault if it falls silent or only repeats itself."""
     said: list[str] = []
+    # A local server may hang in the middle of a reply and keep the connection open. Before its first word it
+    # may think, or load the model, for as long as the deadline allows; once it has begun, a minute without an
+    # event means that it has hung. A reply that only repeats itself never ends by itself, so every few events
+    # the end of what was said is looked at, and the call is ended before it fills its cap.
     begun, clock = False, asyncio.get_running_loop().time
     async with aclosing(_events(response)) as events:
         while True:
@@ -445,6 +449,9 @@ async def _events(response: "httpx2.Response") -> AsyncGenerator[JsonObject]:
 
 async def _lines(response: "httpx2.Response") -> AsyncGenerator[str]:
     """Split only at line feeds: other separators in a text, U+2028 among them, end no line here."""
+    # The parts of a stream end anywhere, also within a character. So bytes are split at line feeds first, and
+    # only whole lines are decoded; decoded part by part, a cut character would become two marks of
+    # replacement.
     rest = b""
     async with aclosing(response.aiter_bytes()) as parts:
         async for part in parts:
@@ -497,6 +504,10 @@ def first_with_thinking(request: ModelRequest, bound: str | None = None) -> int:
     """
     if request.without_thinking:
         return len(request.messages)
+    # Two marks move the first message whose thinking may go along: one that was written without the thinking
+    # before it, and one whose thinking is bound to another model, prompt, tools or account. The latter is
+    # itself invalid, so the first one lies behind it. Everything from there on was written with exactly the
+    # thinking that is sent again.
     first = 0
     for at, message in enumerate(request.messages):
         vendor = message.vendor or {}
