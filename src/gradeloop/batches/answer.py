@@ -189,6 +189,10 @@ def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, 
             Errors count neither as passed nor as failed.
         pass_rate: The share of judged cases, 0 to 1, that must pass, where a flag names it; the batch's own where it is None.
     """
+    # The order says what outweighs what. A batch that is not complete, or has too many errors, says nothing,
+    # whatever its rate is: errors may be the very cases that fail. An early answer was computed for the rate
+    # of the batch, and holds only if no other rate is asked for. Labels outweigh the raw rate. Last, unsure
+    # cases keep the answer open only if it hangs on them.
     rate, allowed = rate_of(summary), summary.allow_errors if allow_errors is None else allow_errors
     decided = summary.decided if pass_rate in {None, summary.pass_rate} else None
     complete = summary.status in {"running", "finished"} and not summary.waiting and (decided is not None or not summary.open)

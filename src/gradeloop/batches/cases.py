@@ -62,6 +62,9 @@ def with_outputs(case: Case, known: Mapping[str, tuple[str | None, CaseResult]])
         if text is None:
             raise ValueError(f"it needs the output of {result.id!r}, which has none: {result.error or result.status}")
         texts[name] = text
+    # An output is a model's text, and the case was checked before it existed. So the filled case is validated
+    # anew, and what it calls, such as models, tools and addresses, must be the same as before: otherwise a
+    # model could choose by its answer what a later case runs.
     filled = Case.model_validate(fill_late(case.model_dump(mode="json"), texts))
     if list(named_in(filled)) != list(named_in(case)):
         raise ValueError("an output that it takes of another case would name what it calls")
@@ -390,6 +393,9 @@ def _is_doubtful(case: Case, row: CriterionRow) -> bool:
 
 def _hangs_on(rubric: Rubric, rows: Sequence[CriterionRow], doubtful: Sequence[str]) -> bool:
     """Return whether the rubric is met if all doubtful criteria pass, and is not if none does."""
+    # A verdict is unsure only where it matters. The doubtful criteria are once all passed and once all
+    # failed: if the rubric ends the same in both cases, it does so for every mixture between them, as a
+    # rubric's result only rises with each criterion that passes.
     scores = scoring.scores_of(rubric, rows)
     ends = [scoring.score_pass(rubric, {**scores, **dict.fromkeys(doubtful, Score(passed, float(passed)))}) for passed in (True, False)]
     return ends[0].satisfied != ends[1].satisfied

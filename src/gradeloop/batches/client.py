@@ -99,6 +99,10 @@ class BatchClient:
             InvalidRequest: Another tenant's batch of this id is running.
             ServerUnreachable: The server is gone for long.
         """
+        # One id is one batch for ever. A command that starts a running batch joins it; one that starts an ended
+        # batch begins a new run of the workflow, and the store says which cases are still due. So a command may
+        # be repeated at any time. The server answers for a tenant's batch by its fairness key, which is
+        # compared, since an id may be another tenant's.
         tenant = request.priority.tenant or ""
 
         async def start() -> str:

@@ -193,6 +193,9 @@ class ColumnTable:
 
     def lead(self) -> Lead | None:
         """Return how far the column with the highest pass rate is ahead of the next; None where they share no test with a verdict."""
+        # Two columns are compared on the tests that both have a verdict on, pair by pair. Compared by their
+        # rates over all tests, a column whose hard tests ended in errors would be ahead for that. Repetitions
+        # of a test are averaged first, so that a test counts once.
         ranked = sorted((column for column in self.columns() if column.rate.of), key=lambda column: -(column.rate.value or 0.0))[:2]
         shares = [
             {self._test(name, column.key): fmean(part for part, _ in runs) for name, runs in self._columns[column.key].tests.items()}

@@ -140,6 +140,9 @@ def _open(path: Path, file: BufferedReader) -> _Opened:
 
 def _open_document(path: Path, first: bytes, file: BufferedReader) -> _Opened:
     """Read a `.json` file line by line as gradeloop writes it, or as a whole where another program laid it out."""
+    # Our own files have the cases from the fifth line on, one a line, so that a large one is read without
+    # being held in memory. Four lines and the end of an object show whether a file is one of these. Another
+    # program may have laid the same JSON out otherwise, and then all of it is read at once.
     head = b"".join(lines := [first, *(file.readline() for _ in range(3))])
     if lines[3].strip() == b'"cases":[' and (document := _json(head + b"]}")) is not None:
         return _summary_of(path, document), _cases_by_line(path, file)
@@ -154,6 +157,8 @@ def _open_document(path: Path, first: bytes, file: BufferedReader) -> _Opened:
 def _cases_by_line(path: Path, file: BufferedReader) -> Iterator[ExportedCase]:
     """Yield the cases of a `.json` file from its fifth line on."""
     number = 4
+    # A file that was cut, such as by a full disk, has fewer cases and no end. Without the check of the end it
+    # would be read as a smaller batch, and its pass rate be believed.
     for number, line in enumerate(file, 5):
         text = line.strip()
         if text == b"]}" or (text == b"]," and _ends_with_metrics(file.readline())):

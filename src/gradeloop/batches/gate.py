@@ -131,6 +131,10 @@ def _verdicts(reader: BatchReader, batch_id: str, first: int | None) -> dict[Out
 
 async def _earlier_verdicts(reader: BatchReader, batch_id: str, name: str | None, wanted: AbstractSet[Output]) -> dict[Output, CaseResult]:
     """Return the judge's results on outputs in earlier batches of the suite, the newest first."""
+    # A label is about an output and not about a case. An earlier verdict on the same output measures this
+    # judge only if it was asked the same: the rubric, the conversation and the judging model are compared,
+    # and the newest such verdict counts. A verdict of another model, or by an older rubric, would measure the
+    # error of another judge.
     names = sorted({name for name, _ in wanted})
     asked = {case.id: (_question(case), result.grader) for case, result in await reader.cases_named(batch_id, names)}
     known: dict[Output, CaseResult] = {}

@@ -123,6 +123,8 @@ async def judge_many(
     rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
     if (until := options.get("gate", EarlyGoal()).until) is not None:
         random.Random(until.seed).shuffle(rows)  # noqa: S311 - an order that can be had again
+        # Runs with a label come first: their verdicts measure the judge's error, without which no rate can be
+        # corrected, however many others are judged.
         labelled = {label.agent_run_id for label in options["gate"].labels}
         rows.sort(key=lambda row: runs[row[0]].id not in labelled)
         first = sum(runs[position].id in labelled for position, _ in rows)
@@ -133,6 +135,7 @@ async def judge_many(
     unsure, spent = dict[int, JudgeResult](), dict[str, Usage]()
 
     def report(at: int, result: JudgeResult) -> None:
+        # A run that is given twice is judged once and reported twice. By its id the cost counts once.
         spent[result.id] = result.usage
         if escalation is not None and result.unsure:
             unsure[at] = result

@@ -565,6 +565,9 @@ class Outage:
 
     def is_too_long(self) -> bool:
         """Return whether to give up after an attempt that did not reach the server."""
+        # A call may wait for hours for its answer, and that is not an outage. An attempt that lasted longer
+        # than the SDK's own tries had reached the server, so the outage counts from the end of that attempt.
+        # Counted from the beginning of the call, the first lost connection after two minutes would end it.
         now = self._now()
         if now - self._attempt_began > REACHED_SECONDS:
             self._since = now
