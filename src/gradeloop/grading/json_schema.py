@@ -137,6 +137,10 @@ def schema_errors(schema: dict[str, Any], value: object) -> Iterator[str]:
         raise ValueError("the schema refers to itself without end") from None
 
 
+# A schema is a stranger's program: by references to itself it can run for ever, and by a pattern for longer
+# than that. So every keyword counts as a step of one budget, and patterns are matched by RE2, whose time
+# grows with the text only. The validator's own references are not followed outside of the schema, since
+# that would be a request to an address of the stranger's choice.
 def _bounded() -> Any:  # noqa: ANN401 - a class that the library makes
     """Return a validator class with a step count of its own and patterns that run in linear time."""
     from jsonschema import Draft202012Validator, validators

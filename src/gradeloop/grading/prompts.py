@@ -471,6 +471,10 @@ def _is_answer(message: Message) -> bool:
 
 def record_line(block: Mapping[str, object], nonce: str) -> str:
     """Return the record as one line of JSON that can neither close a fence nor start a record."""
+    # What is judged is data, whatever it says. As JSON on one line it cannot begin a record, as it has no
+    # line feed. The run's code in it is broken up, so it cannot close the fence even where it has been
+    # guessed, and special tokens of models lose their beginning. Characters that nobody sees become escapes:
+    # instructions could hide in them.
     line = json.dumps(block, ensure_ascii=False).replace("<|", "\\u003c|").replace(nonce, nonce[:1] + "\\u002d" + nonce[1:])
     return _INVISIBLE.sub(lambda found: json.dumps(found.group())[1:-1], line)
 

@@ -299,6 +299,8 @@ class _GraderVote:
 
 
 def _vote(rubric: Rubric, criterion: Criterion, row: VerdictRow) -> _GraderVote:
+    # The order matters. The threshold and the missing quote can only take a pass away, and they do so before
+    # the negation: a criterion that must not hold is then met where the grader could not show that it holds.
     passed, gap, scale = row.passed, row.gap, criterion.scale
     if passed and scale and scale.threshold is not None and (row.score is None or row.score < scale.threshold):
         passed, gap = False, row.reason
@@ -483,6 +485,9 @@ def apply_override(rubric: Rubric, evaluation: Evaluation, criterion: str, overr
 def best_evaluation(rubric: Rubric, evaluations: Sequence[Evaluation]) -> Evaluation | None:
     """Return the evaluation of the best draft: rubric met, then gate passed, then score, then gating criteria passed, then the latest."""
 
+    # The best draft is the one that a person would hand in, not the last one: a revision may lose what an
+    # earlier draft had. A pass without a grade ranks below every graded one by its gate and its missing
+    # score, and only among equals the later draft counts, since it has had more feedback.
     def rank(evaluation: Evaluation) -> tuple[bool, bool, float, int, int]:
         scores = scores_of(rubric, evaluation.criteria)
         outcome = score_pass(rubric, scores)

@@ -121,6 +121,10 @@ def _tagged_values(text: str, key: str, output_format: str) -> Iterator[JsonValu
 
     A tag of thoughts without its end begins a thought that was cut where it begins a line; within a line it is only spoken of.
     """
+    # A model that thinks aloud drafts its answer there, often in the very tags, and then decides otherwise.
+    # So what stands inside of thoughts never counts. A thought that was cut has no end, and everything behind
+    # its beginning is part of it; taken for the answer, a draft would become the verdict. Tags that are only
+    # mentioned have no object behind them.
     thoughts = "|".join(map(re.escape, REASONING))
     tags = re.compile(rf"<(?:(?P<thought>{thoughts})|(?P<block>{re.escape(key)}))>")
     at = 0
