@@ -94,6 +94,10 @@ def take_anchors(connection: Connection, definition: MonitorDefinition, number: 
     if definition.anchors is None:
         return []
     anchors = table("monitor_anchors")
+    # The first verdicts on all anchors are what later ones are compared with, so anchors without one go
+    # first, all in one tick. Then each tick takes those that have waited longest, so that all come round.
+    # They have ids of their own and pass by the cache (`ask_afresh`): a kept verdict would repeat itself for
+    # ever and hide every change of the judge.
     mine = select(anchors.c.run_sha256, anchors.c.spec, anchors.c.first).where(anchors.c.monitor == definition.name)
     rows = connection.execute(mine.order_by(anchors.c.first.is_not(None), anchors.c.tick, anchors.c.run_sha256)).all()
     wanted = max(definition.anchors.per_tick, sum(first is None for _, _, first in rows))

@@ -136,6 +136,10 @@ def moved_of(state: AnchorState, counts: AnchorCounts, fall: float, usual: float
     `usual`: the pass rate from which it fell: the anchors are then those that the judge passed at first, of which a stricter judge fails
     the same share as of the runs that it passed. None for any other rate, of which all anchors speak.
     """
+    # Two explanations compete. If the world moved, the judge repeats itself on the anchors as steadily as
+    # ever. If the judge moved, it contradicts itself on as large a share of the anchors as the rate has
+    # fallen. The likelihood ratio of the two says which one the counts support, and a factor of CLEAR_FACTOR
+    # is wanted before one is named: a wrong cause would send people to the wrong repair.
     known = (state.same, state.repeated, counts.same, counts.repeated)
     if usual:
         known, fall = (state.passed_again, state.passed_before, counts.passed_again, counts.passed_before), fall / usual

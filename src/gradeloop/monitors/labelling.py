@@ -169,6 +169,9 @@ def _queue(connection: Connection, name: str, person: str | None) -> list[RowMap
 
     A run whose case the store has no longer is not among them: nobody could read it.
     """
+    # Failed runs are rare and are what people must check, so all of the newest are asked about, and as many
+    # passed ones beside them. The order is that of their content, so that neither the place in the queue nor
+    # the share of each kind tells a person what the judge has said.
     runs, labels, ticks, cases = (table(name) for name in ("monitor_runs", "monitor_labels", "monitor_ticks", "cases"))
     mine = select(labels.c.run_sha256).where(labels.c.monitor == name)
     mine = mine if person is None else mine.where(labels.c.created_by == person)

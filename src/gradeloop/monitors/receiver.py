@@ -360,6 +360,8 @@ class OtlpReceiver:
         """Keep what a request holds, and return the answer; raise RequestRefused where nothing of it is acknowledged."""
         async with self._slots:
             read = await self._read(body, compressed.strip().lower(), signal, encoding)
+            # The marks of refused spans come before the other spans. If the store or the process ended between
+            # the two, a trace without its marks would be put together as if nothing were missing of it.
             await self._keep(read.marks)
             kept = await self._keep(read.spans)
         rejected = read.rejected + kept.rejected

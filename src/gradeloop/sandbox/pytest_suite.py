@@ -133,6 +133,12 @@ def run_suite(box: Sandbox, code: str, files: Mapping[str, str], *, module: str 
     """
     _refuse_names(files, module)
     limits = limits or Limits()
+    # Suite and draft share a process, and the draft may try anything to look as if it passed. Three things
+    # make that visible. Each line of the report is sealed by a key over all lines before it, so none can be
+    # added, dropped or changed later. Tests with random names stand before and behind the suite's own, half
+    # of which must fail: a draft that changes how tests are run changes these, too. And the runner says which
+    # of pytest's functions are no longer what they were. A pass counts only if all three agree; a failure
+    # needs no proof.
     key, beside, runner = (secrets.token_hex(size) for size in (32, 8, 8))
     names = [f"k{secrets.token_hex(8)}" for _ in range(10)]
     own = sorted(name for name in files if name.endswith(".py"))

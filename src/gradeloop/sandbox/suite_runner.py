@@ -43,6 +43,9 @@ Functions = dict[tuple[str, str, str], tuple[types.FunctionType, types.CodeType]
 
 def _sender(key: str) -> Send:
     """Return the function that writes an event to what was standard output, of which nothing else knows the number."""
+    # The report leaves by a descriptor of a random number, and standard output goes to standard error: what
+    # draft and suite print cannot stand between its lines. Functions are bound here, before the draft can
+    # replace them in their modules.
     out = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 64 + secrets.randbelow(128))
     os.dup2(2, 1)
     seal, dumps, write = hmac.new(bytes.fromhex(key), digestmod="sha256"), json.dumps, os.write
@@ -272,6 +275,10 @@ class SuitePlugin:
 
     def _where(self, error: BaseException) -> str:
         """Say where an exception comes from: the draft, the suite, a module that is missing, or neither of them."""
+        # The blame follows the frames. If the draft's file is in the trace, it is the draft's, and so it is
+        # where the last frame has no file, as `exec` makes it. A missing module is the suite's, as is an error
+        # before anybody has asked for the draft (`suite alone`): a draft cannot fail a suite that never reached
+        # it. Frames of pytest itself are nobody's.
         if isinstance(error, pytest.Collector.CollectError) and error.__cause__ is not None:
             error = error.__cause__
         if isinstance(error, ImportError) and str(error.name).partition(".")[0] == self._module:

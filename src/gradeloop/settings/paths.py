@@ -104,6 +104,10 @@ def close_database(file: Path, cure: str) -> None:
         InvalidRequest: It belongs to another user, cannot be closed, or others can replace it.
         OSError: It cannot be made.
     """
+    # SQLite itself would make the file with the rights of the umask, readable by others until somebody closes
+    # it. So it is made here with the right mode first. A folder that everybody can write is refused, as
+    # whoever can replace the file reads what is written next; with the sticky bit only its owner can replace
+    # it.
     mode = file.parent.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise InvalidRequest(f"The database {str(file)!r} is in a folder that everybody can write, who can replace it; {cure}")

@@ -39,6 +39,9 @@ def remember_secret(value: str) -> None:
 
 def environment_secrets(environ: Mapping[str, str] | None = None) -> frozenset[str]:
     """Return the values of variables that are named as secrets are, and passwords in URLs; by default this process's, and what it read."""
+    # Secrets are known by the names of their variables and by their place in URLs, since no list of variables
+    # is ever complete. A value that is too short stands in ordinary words, and a path names where a key is:
+    # to replace either would make messages unreadable and hide nothing.
     found: set[str] = set(_remembered) if environ is None else set()
     for name, value in (os.environ if environ is None else environ).items():
         if len(value) >= SHORTEST and _NAME.search(name.upper()) and not _is_path(value):

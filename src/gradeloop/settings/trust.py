@@ -176,6 +176,10 @@ def named_code(table: Mapping[str, Any], folder: Path) -> Iterator[Path]:
 
     Named are tools, what a command's arguments name, the modules of its `-m` and `-c`, and the files of test suites.
     """
+    # Whoever trusts a file trusts the code that it runs, so a change of that code must take the trust away.
+    # The files that settings name are only its beginning: what they import from the folder runs as well.
+    # Imports are followed by reading, never by importing, since that would run the code whose trust is in
+    # question.
     rest, seen = list(_named_files(table, folder)), set()
     while rest:
         if (file := rest.pop()) in seen:

@@ -93,6 +93,9 @@ def match_files(name: str, scope: FileScope, where: Location) -> list[Path]:
     pattern = name.removeprefix(FILE)
     if "*" not in pattern or Path(pattern).is_absolute():
         return [scope.find(pattern, where)]
+    # A pattern is searched only below a folder that was checked first: the search itself would otherwise look
+    # into folders that the suite may not read, and a `..` behind a `*` could lead anywhere. What is found is
+    # checked again, since a link may lead out.
     parts = Path(pattern).parts
     fixed = list(takewhile(lambda part: "*" not in part, parts))
     if ".." in parts[len(fixed) :]:
@@ -274,6 +277,10 @@ def read_json(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue
     at = _skip(text, 0)
     if text[at : at + 1] != "[":
         raise InvalidRequest(f"{where} begins with {clip(text[at : at + 20])}; write a list of rows, or save it as JSONL")
+    # The list is read row by row and not at once, so that each row has its line in messages, and an output is
+    # kept as it is written (`_as_written`): a number that is read and written again may have other digits,
+    # and it is the text that is judged. Lines are counted from the last row on, or a large file would take
+    # the square of its length.
     line, counted_to, mark = 1, 0, ","
     at = _skip(text, at + 1)
     if text[at : at + 1] == "]":

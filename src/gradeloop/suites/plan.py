@@ -92,6 +92,9 @@ class CaseRubrics:
             )
         threshold = test.threshold if test.threshold is not None else self.defaults.threshold
         options = self._options(located_test)
+        # Suites have thousands of tests with the same assertions, and building their rubric is most of the
+        # work. It is kept by what it is made of, but only where neither a template nor a check reads the test's
+        # variables: otherwise the first test's values would be judged in all of them.
         key = json.dumps([[value for value, _ in assertions], options, threshold])
         if key in self._made:
             return self._made[key]

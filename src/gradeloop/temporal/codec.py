@@ -272,6 +272,9 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         )
         if cipher_name != CIPHER.decode():
             raise PayloadUnreadable(f"a payload is encrypted with {clip(cipher_name)}; gradeloop reads {CIPHER.decode()} alone")
+        # The name beside a payload is authenticated, and the workflow in which it stands is known from the
+        # context. A schedule's workflows have the name of the schedule with a time behind it, and their first
+        # payload was encrypted under the name alone: this suffix, and nothing else, may follow.
         rest = self._workflow.removeprefix(named) if named or self._required else ""
         if self._workflow and rest and not (named and _TICK.fullmatch(rest)):
             owner = f"of the workflow {clip(named)}" if named else "of no workflow"
@@ -355,6 +358,9 @@ class LocalFolder(StorageDriver):
         name = hashlib.sha256(raw).hexdigest()
         file = self._folder / payload_file(name, owner)
         try:
+            # Equal payloads have one file, so writing one again only says that it is in use. A draft beside it is
+            # renamed when it is whole: a reader, or another writer of the same content, never sees half of a
+            # file.
             os.utime(file)  # it is in use again: whoever removes what no history names leaves it
         except FileNotFoundError:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -460,6 +460,10 @@ def _ready_file(process: DetachedProcess) -> Path:
 
 def _standing(process: DetachedProcess, connection: Connection) -> Literal["serves", "starting", "gone"]:
     """Return whether the worker serves, or is about to say so; one that has begun to end, or has another server, counts as gone."""
+    # Three facts together say what a worker is: its process lives, its record names this server, and its
+    # ready file says that it serves. A worker that decides to end removes the file first and is counted as
+    # gone from then on, although it still lives. One that was refused a key serves everybody but a command
+    # that has another key by now.
     record, ready = process.record(), _ready_file(process)
     if not process.alive() or (record.get("address"), record.get("namespace")) != (connection.address, connection.namespace):
         return "gone"

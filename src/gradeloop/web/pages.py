@@ -244,6 +244,9 @@ class NewRubric(Strict):
 
 async def _resume(site: Site, thread_id: str, body: Body) -> None:
     """Resume the run, and return once it goes on; nobody waits for its end here."""
+    # A resumption ends with the run, perhaps hours later, and a button must not wait for that. So it is begun
+    # beside the request, and the answer goes out as soon as the thread has one event more: then it goes on,
+    # or was refused, which the call itself raises.
     wanted = parse_update(ResumeRequest, body)
     seen = (await site.client.events(thread_id, after=NEWEST)).total
     resuming = site.begin(site.client.resume(thread_id, budget=wanted.budget, model=wanted.model, grader=wanted.grader))
