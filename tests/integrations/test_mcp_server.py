@@ -285,6 +285,18 @@ async def test_the_budgets_of_running_threads_are_held_back() -> None:
         spending.begin()
 
 
+async def test_threads_that_begin_at_once_stay_within_the_budget_together(models: ScriptedModels) -> None:
+    models.script(drafts=["Frogs in May."] * 2, verdicts=[{}] * 2)
+    made = session(budget_usd=1.0)
+
+    threads = await asyncio.gather(*(made.revise("Write.", MONTH, 1, 0.7) for _ in range(2)))
+    reserved = dict(made._spending.reserved_usd)
+    await made.close()
+
+    assert reserved.keys() == set(threads)
+    assert sorted(reserved.values()) == pytest.approx([0.3, 0.7])
+
+
 async def test_a_budget_that_is_used_up_ends_a_call_for_many_runs_in_the_middle(
     models: ScriptedModels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -344,20 +344,24 @@ class AgentSession:
     async def revise(self, task: str, rubric: str | Mapping[str, JsonValue], max_iterations: int, budget_usd: float | None) -> str:
         """Start a thread that drafts, is graded and mends, and return its id; raise InvalidRequest where something is refused."""
         generator = self.models.generator or require_default_model(os.environ, "generator").spec.model_dump(mode="json")
-        budget = self._thread_budget(budget_usd)
-        request = {
-            "messages": [{"role": "user", "content": task}],
-            "rubric": await self.rubric(rubric, None),
-            "generator": {"model": generator},
-            "grader": {"model": self.models.grader} if self.models.grader else None,
-            "max_iterations": max_iterations,
-            "budget": None if budget is None else Budget(max_cost_usd=budget),
-        }
+        self._thread_budget(budget_usd)
+        graded = await self.rubric(rubric, None)
         async with self.working() as client:
+            # Nothing is awaited from the budget's reading to its reserving: of two threads that begin at once, both would
+            # take the same dollars, and the server's budget would be spent twice.
+            budget = self._thread_budget(budget_usd)
             self._spending.begin()
             thread_id = f"{THREAD_PREFIX}{uuid4()}"
             if budget is not None:
                 self._spending.reserved_usd[thread_id] = budget
+            request = {
+                "messages": [{"role": "user", "content": task}],
+                "rubric": graded,
+                "generator": {"model": generator},
+                "grader": {"model": self.models.grader} if self.models.grader else None,
+                "max_iterations": max_iterations,
+                "budget": None if budget is None else Budget(max_cost_usd=budget),
+            }
             try:
                 return await client.start(request, thread_id=thread_id, owner=owner_name())
             except BaseException:
