@@ -505,7 +505,7 @@ def _functions(value: JsonValue) -> Iterator[Mapping[str, Any]]:
 _SCHEMA = " that fits the schema"
 _CALL = ("it is a valid function call", "it is not a valid function call")
 _CALL_LIST = ("it is a valid list of tool calls", "it is not a valid list of tool calls")
-_DISTANCE = ("it differs by few characters from", "it differs by more than few characters from", " {}")
+_DISTANCE = ("it differs by few characters from", "it does not differ by few characters from", " {}")
 
 KINDS = (
     text_kind("equals", _equals, "it equals", "it does not equal", _validate_given),
