@@ -145,6 +145,9 @@ class NotifyActivities:
         if webhook is None:
             raise ApplicationError(f"this worker has no webhook {call.webhook!r}; add it to [notify]", type=REFUSED, non_retryable=True)
         body = webhook.body(call.notice)
+        # A notice is delivered at least once: an answer that is lost is followed by a second delivery. Its id
+        # is the same each time, and a receiver may drop what it has; only the time is new, since receivers
+        # refuse old signatures.
         headers = webhook.headers(call.notice.id, body, int(time.time()))
         transport = guarded_transport(f"name its network in notify.{call.webhook}.networks if it is meant", webhook.settings.networks)
         timeout = httpx2.Timeout(SECONDS)

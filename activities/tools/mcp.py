@@ -102,6 +102,8 @@ class McpServers:
             operation = self._operations[f"temporalio.mcp.{server}.call-tool"]
             return _text_of(await _call_with_retries(operation, request, ATTEMPTS if tool.repeatable else 1))
 
+        # A server may change a tool after the worker has read its list. It is looked at again before calls, so
+        # that one that only read, and now writes, is refused.
         async def refresh() -> None:
             now = (await self._list_tools(server)).get(name)
             if problem := _problem(server, name, now, settings):

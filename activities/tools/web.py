@@ -46,6 +46,9 @@ Args:
     return fetch_page
 
 
+# Redirects are followed here, since a listed page may lead to a host that is not listed; the transport
+# besides refuses private addresses at the moment of connecting, whatever a name resolved to before. The
+# body is asked for unpacked and counted raw, so that no small reply unpacks to gigabytes.
 async def _fetch(client: httpx2.AsyncClient, url: str, settings: FetchSettings) -> dict[str, Any]:
     at = url
     for _ in range(REDIRECTS + 1):

@@ -301,6 +301,9 @@ class AgentSession:
                     judging = asyncio.create_task(self._counted(judge, run))
                     self._judging.add(judging)
                     judging.add_done_callback(self._forget)
+                    # An agent that gives up does not stop the judgement at the server, which goes on to cost
+                    # money. So the task is shielded and lives on in `_judging`, and its cost is counted at its
+                    # end.
                     result = await asyncio.shield(judging)
                     progress.open.remove(name)
                     progress.ended += 1
@@ -376,6 +379,8 @@ class AgentSession:
         if left is None:
             return asked
         self._spending.require_budget()
+        # Who names no amount gets half of the rest: all of it would stop every other call until this thread's
+        # end is seen.
         return left / 2 if asked is None else min(asked, left)
 
     async def own_thread(self, thread_id: str) -> str:

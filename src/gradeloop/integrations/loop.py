@@ -70,6 +70,8 @@ class Loop:
         standing, thread_id = await self._standings.get(), thread_id or self._options.thread_id or f"{self.__name__}-{uuid4().hex[:12]}"
         turn = asyncio.ensure_future(self._turn(standing, thread_id, messages, on_evaluation or self._options.on_evaluation))
         try:
+            # The function is served by this very process. If that serving fails, the turn would wait for a draft
+            # that nobody writes; so both are waited for, and the failure of the serving is raised here.
             await asyncio.wait({turn, standing.task}, return_when=asyncio.FIRST_COMPLETED)
             if not turn.done():
                 standing.task.result()
@@ -108,6 +110,8 @@ class Loop:
         turn = asyncio.ensure_future(self(messages, thread_id=thread_id))
         try:
             while True:
+                # Whether the turn has ended is asked before its events are read, so that one more reading follows
+                # its end: asked afterwards, the events between the last reading and the end would be lost.
                 ended = turn.done()
                 with suppress(ThreadNotFound):
                     async with aclosing(client.watch(thread_id, after=seen, details=True, until="turn")) as watched:
@@ -143,6 +147,10 @@ class Loop:
             on_evaluation=functools.partial(_tell, self.__name__, on_evaluation),
         )
 
+    # The key makes an equal call of the open turn that turn itself, and every other call a new one: it is the
+    # hash of the messages with the place where they begin. Of an open turn that is where its own messages
+    # stand, so a program that was restarted finds the turn by sending the same again; of an idle thread it is
+    # the end, so the same text sent twice is two turns.
     async def _place(self, client: GradingClient, thread_id: str, given: Sequence[Message]) -> tuple[str | None, bool]:
         """Return the key of a turn, which is that of the thread's open turn if it is the same, and whether that one is to be resumed."""
         if not given:
@@ -255,6 +263,8 @@ def _request(fields: dict[str, Any], name: str, queue: str) -> ThreadRequest:
     return made
 
 
+# A program that was killed leaves its turn waiting for a draft on this queue. Only if the restarted program
+# serves the same queue can it go on with the turn; a random name would strand it.
 def _queue_of(function: Draft, name: str) -> str:
     """Return a function's own queue, the same in every process that runs the same file; of a notebook's, the folder counts."""
     file = Path(getattr(getattr(function, "__code__", None), "co_filename", ""))
