@@ -158,6 +158,8 @@ class Bounded:
         return validate(value) if len(value) <= MISTAKES else _validated_in_parts(value, validate)
 
 
+# Pydantic collects all mistakes of a list before it raises, so only a shorter list bounds the time. Each
+# part goes through the whole validator, and the results are joined as the type that it returned.
 def _validated_in_parts(value: Any, validate: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a list, a tuple or a dict
     """Validate the items in parts, and stop once there are more mistakes than a message lists."""
     parts: list[Any] = []
@@ -231,6 +233,8 @@ def page_of(items: Sequence[Any], after: int, limit: int, *, first: int = 0) -> 
     size = 0
     for item in items[start : start + max(1, min(limit, 1000))]:
         size += len(to_json(item))
+        # An item that is larger than a page is still returned, alone: without it `next` would stay where it is,
+        # and a reader would ask for ever.
         if page and size > PAGE_BYTES:
             break
         page.append(item)

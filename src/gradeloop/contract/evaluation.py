@@ -434,6 +434,8 @@ def build_evidence(call: str, value: Any, *, failed: bool = False) -> Evidence: 
     raw = text.encode(errors="replace")
     if len(raw) <= EVIDENCE_BYTES:
         return Evidence(call=call, text=raw.decode(), failed=failed)
+    # Of each half 100 bytes are kept free for the note between them. A cut may fall within a character, whose
+    # rest is dropped; so the text stays valid and below the limit.
     half = EVIDENCE_BYTES // 2 - 100
     head, tail = raw[:half].decode(errors="ignore"), raw[-half:].decode(errors="ignore")
     shown = f"{head}\n[… the middle of {len(raw)} bytes left out …]\n{tail}"

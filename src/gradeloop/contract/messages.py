@@ -112,6 +112,8 @@ class Attachment(Strict):
         return f"[{name}, {size} KiB, sha256 {hashlib.sha256(self._bytes).hexdigest()[:12]}…]"
 
 
+# A label in the text is all that says where an attachment stands; validation refuses a message without it.
+# Each is searched for in the parts that are left as text, the numbered form of a case's prompt first.
 def split_attached(text: str, attached: Sequence[Attachment]) -> list[str | Attachment]:
     """Return a text in parts, with images and files in the place of their labels."""
     parts: list[str | Attachment] = [text]
@@ -248,6 +250,8 @@ Messages = Annotated[tuple[Message, ...], Bounded(MAX_MESSAGES), AfterValidator(
 """The messages that a caller sends."""
 
 
+# Each entry's hash covers the one before it, so the hash at a length speaks for all messages up to there. A
+# worker with an older copy compares one hash instead of every message, and needs only the rest.
 class Log:
     """Messages in order with a running sha256, by which a worker knows that its cached copy is right."""
 
@@ -261,6 +265,8 @@ class Log:
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Return the schema by which a log is read and written as the list of its messages."""
+        # On the wire a log is the plain list: hashes are made anew from the messages, so that none can be
+        # claimed.
         from_json = core_schema.no_info_after_validator_function(cls, handler(Annotated[list[Message], Bounded()]))
         return core_schema.json_or_python_schema(
             json_schema=from_json,

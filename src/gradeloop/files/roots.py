@@ -69,6 +69,9 @@ class Roots:
 def _open_part(folder: int, part: str, path: str) -> int:
     """Open a part of a folder, which is closed in any case."""
     try:
+        # The walk goes by descriptors, since a path that was checked and then opened by name could be swapped
+        # for a link in between. Without O_NONBLOCK the opening of a pipe would wait for a writer that never
+        # comes.
         return os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         problem = "it is or goes through a link" if error.errno == errno.ELOOP else error.strerror

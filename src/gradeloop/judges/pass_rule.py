@@ -85,6 +85,8 @@ class PassRule:
         return PassGate(pass_if=self.values, pass_rate=pass_rate, allow_errors=allow_errors) if self.stated else None
 
 
+# Values are compared as canonical JSON: in Python 1 equals true, and a score of 1 must not pass a rule that
+# wants true.
 def passes_rule(rule: Rule, output: Mapping[str, JsonValue]) -> bool | None:
     """Return whether an output or a label passes; None where it lacks a value that the rule asks for."""
     values = [(value_at(dict(output), path), wanted) for path, wanted in rule]

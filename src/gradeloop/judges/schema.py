@@ -218,6 +218,8 @@ def _empty_range(schema: Schema) -> tuple[float, float] | None:
     highs = [(schema[keyword], keyword == "exclusiveMaximum") for keyword in ("maximum", "exclusiveMaximum") if keyword in schema]
     if not lows or not highs:
         return None
+    # Of equal bounds the exclusive one counts, as it is the stricter: for the lower one the greater pair, for
+    # the upper one the lesser with exclusion first.
     low, low_excluded = max(lows)
     high, high_excluded = min(highs, key=lambda bound: (bound[0], not bound[1]))
     empty = low > high or (low == high and (low_excluded or high_excluded))

@@ -426,6 +426,8 @@ class PriceTable(Strict):
         if not reached:  # genai-prices, as they hold now
             published = _published_prices(*listed, address or spec.config.base_url or "", int(time.time() // 60))
             reached = [row for row in published if row.over == 0 or tokens > row.over]
+        # Rows of one pattern are the tiers of one price. The first pattern that fits decides, and within it the
+        # highest tier that the prompt reaches; a tier of a later, wider pattern must not win by its threshold.
         return max((row for row in reached if row.models == reached[0].models), key=lambda row: row.over, default=None)
 
     def _rows(self, provider: str, model: str) -> list[Price]:
@@ -469,6 +471,8 @@ _PUBLISHERS = {"anthropic": "anthropic", "openai": "openai", "google_genai": "go
 """The names that genai-prices has for providers; it knows any other by the address of its server."""
 
 
+# The minute is a part of the key, so that the cache is right for prices that change with the hour, and a
+# worker that runs for weeks sees those that begin on a date.
 @lru_cache(maxsize=1024)
 def _published_prices(provider: str, model: str, address: str, minute: int) -> tuple[Price, ...]:
     """Return a model's prices in a minute since 1970, a row a tier: some change with a date, some with the hour."""

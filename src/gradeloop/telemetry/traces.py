@@ -231,6 +231,8 @@ def trace_evaluation(results: Sequence[EvaluationResult], more: Mapping[str, str
         return
     from temporalio import workflow
 
+    # A worker that lost its cache runs the workflow's code again from its history; each replay would send the
+    # same result once more.
     if workflow.in_workflow() and workflow.unsafe.is_replaying():
         return
     now = workflow.time_ns() if workflow.in_workflow() else time.time_ns()

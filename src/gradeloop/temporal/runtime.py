@@ -249,6 +249,9 @@ class ClosableService(ServiceClient):
         try:
             return await call
         except asyncio.CancelledError:
+            # Two things cancel a call: `close()` cancels the call's own task, and a caller may be cancelled
+            # itself. Only the first becomes an error in words; to swallow the second would break every timeout
+            # around a call.
             caller = asyncio.current_task()
             if self._inner is None and call.cancelled() and not (caller and caller.cancelling()):  # by `close()`
                 raise InvalidRequest("this client was closed while a call was in flight; its thread continues") from None
