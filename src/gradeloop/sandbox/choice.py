@@ -154,6 +154,9 @@ def choose_sandboxes(use: SandboxMode = "auto", read_only: Sequence[str] = (), *
     return SandboxChoice(snippets, programs, commands, tuple(tried))
 
 
+# The bound is tried, not read: whether it holds depends on the kernel, the user and the container. Where it
+# holds, the shell cannot fork and ends with an error. A timeout proves nothing, as 200 processes asleep end
+# so, too.
 def why_unbounded(box: Sandbox) -> str:
     """Return why the sandbox does not limit how many processes a program starts; empty where it does."""
     storm = f"i=0; while [ $i -lt {STORM} ]; do sleep 5 & i=$((i+1)); done"
@@ -185,6 +188,7 @@ def self_test(box: Sandbox) -> SelfTest:
         reached = ended.value if box.name == "monty" else _parse_reached(ended.stdout)
         if not isinstance(reached, list):
             return SelfTest(box.name, "its self-test did not say what it reached")
+        # The program's own word is not enough: it may have written the file and failed to say so.
         reached += ["writing outside"] if Path(folder, "written").exists() else []
         if reached:
             return SelfTest(box.name, f"a program reaches {', '.join(reached)}")

@@ -151,6 +151,9 @@ class CodeSandbox:
         results: list[CodeResult] = []
         if engine == "monty":
             return [self._in_monty(call) for call in calls]
+        # A start that is stopped says which calls it ended, not which one hung. The first without a result
+        # begins the next start, with all of its time; only if it fails there, too, is it to blame. Each turn of
+        # the loop adds a result, so it ends after as many starts as there are calls, at most.
         while len(results) < len(calls):
             left = calls[len(results) :]
             ended, came = self._start(left, engine)
@@ -253,6 +256,9 @@ def _is_copy(path: Path, folder: Path, call: CodeCall) -> bool:
         return False
 
 
+# What a call prints goes elsewhere, but code may write to any descriptor of its process. A random mark,
+# which it cannot read, tells results from it, and they count only in the order of the calls: reading ends
+# at the first that is out of turn, so a result that was made up replaces none.
 def _read(stdout: str, mark: str, count: int) -> Iterator[CodeResult]:
     """Yield the results in the order of the calls, up to the first that has none."""
     due = 0

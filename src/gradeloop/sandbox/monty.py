@@ -58,6 +58,8 @@ class Monty:
             raise SandboxError("monty runs only Python snippets, without files")
         limits = limits or Limits(memory_bytes=MEMORY_BYTES)
         try:
+            # The limits inside are the interpreter's own. The time around them is for what they do not bound:
+            # computing and sleep may follow each other, and the value is turned into JSON by our own code.
             ended = call_in_process(run_snippet, {"code": program, "limits": asdict(limits)}, 2 * _seconds(limits) + VALUE_SECONDS)
         except FunctionStopped:
             return counted(Execution("limit", error="the sandbox was stopped: the snippet's value takes too much time or memory"))

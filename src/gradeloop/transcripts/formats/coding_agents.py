@@ -504,6 +504,9 @@ def is_first_of_codex(row: dict[str, Json]) -> bool:
     return {"instructions", "timestamp", "id"} <= set(row) and "type" not in row
 
 
+# A meta line begins a session only where items have come, and its id is neither the session's own, as of
+# one that was resumed, nor one that it was forked from. To split at each would tear a session apart, and
+# give its items to its ancestor.
 def split_codex(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]]:
     """Return the lines of each session of Codex, which begins with a `session_meta`.
 

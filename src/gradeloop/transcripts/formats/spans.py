@@ -99,6 +99,9 @@ def read_trace(trace: str, rows: Sequence[Json]) -> AgentRun | UnreadableMessage
     return assemble.run_or_error(made)
 
 
+# Log records and spans come by ways of their own, in any order, and a record may come without its span. So
+# records are joined after all is read, by trace and span, and in the order of time: the events of a span
+# are read as its conversation.
 def _with_records(spans: Sequence[Span]) -> list[Span]:
     """Return the spans with the events of their log records; records of a span that is not there are one."""
     joined: dict[tuple[str, str], Span] = {(span.trace, span.span_id): span for span in spans if span.span_id and not span.is_record}
@@ -131,6 +134,10 @@ def _run_of_trace(trace: str, spans: list[Span]) -> AgentRun | None:
         for over in assemble.ancestors(span.span_id, parents):
             if over in below:
                 below[over].append(history)
+    # Spans nest: an agent's span repeats the calls of models below it. One that says nothing of its own is
+    # left out, else its summary would stand as a second conversation and judges would read everything twice.
+    # Where all are such, as of spans that are within each other, all are kept: a run is never lost by this
+    # rule.
     own_words = [history for span, history in recorded if not assemble.sums_up(history, below[span.span_id])]
     histories = own_words or [history for _, history in recorded]  # of spans that are within each other
     if not any(map(assemble.has_content, histories)):
