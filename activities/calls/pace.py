@@ -221,12 +221,12 @@ class Pace(Tolerant):
 
     def refuse(self, now: float, started: float, retry_after: float | None) -> "Pace":
         """Return the pace after a refusal; those of calls that started before the last one count as the same one."""
-        if self.probing and started < self.cool_until:
-            believing = self.model_copy(update={"probing": False, "believes": True, "last_refused": now})
-            return believing._cool(now, retry_after)  # noqa: SLF001 - of its own class
-        if started <= self.last_refused:
-            return self._disowned(started)
         own = self._disowned(started)
+        if started <= self.last_refused:
+            return own
+        if self.probing and started < self.cool_until:
+            believing = own.model_copy(update={"probing": False, "believes": True, "last_refused": now})
+            return believing._cool(now, retry_after)  # noqa: SLF001 - of its own class
         accepted = own.accepted
         rate, behind, refusals = own._measured(now, accepted)  # noqa: SLF001 - of its own class
         newest = (*refusals, RateRefusal(at=now, accepted=accepted))

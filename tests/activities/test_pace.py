@@ -43,6 +43,17 @@ def test_a_pause_that_is_not_meant_is_over_for_everybody() -> None:
     assert pace.wait(NOW + 2.2, 0, MANY_WAIT, None) < 0.5
 
 
+def test_a_late_refusal_of_an_earlier_call_does_not_answer_for_the_one_that_looks() -> None:
+    late = refused(20).take(NOW + 2, MANY_WAIT, None)[0].refuse(NOW + 2.1, NOW - 0.2, 17.9)
+    assert (late.probing, late.believes) == (True, None)
+    assert late.accept(NOW + 2.2, NOW + 2).wait(NOW + 2.3, 0, MANY_WAIT, None) < 0.5
+
+
+def test_a_call_that_looked_and_was_refused_does_not_count_as_accepted() -> None:
+    pace = refused(20)
+    assert pace.take(NOW + 2, MANY_WAIT, None)[0].refuse(NOW + 2.1, NOW + 2, 17.9).accepted == pace.accepted == 5
+
+
 class Provider:
     """Calls of a queue that never empties, by a simulated clock, to a provider with a bucket that refills, which is away at times."""
 
