@@ -1,5 +1,6 @@
 """The tools `read_file`, `list_files`, `search_files`."""
 
+import codecs
 import hashlib
 import os
 import stat
@@ -71,12 +72,12 @@ def _stretch(file: int, offset: int, path: str) -> dict[str, Any]:
     raw = os.pread(file, STRETCH_BYTES, offset)
     if b"\0" in raw:
         raise ValueError(f"{path!r} is binary ({facts.st_size} bytes, sha256 {_sha256(file)})")
-    stop = offset + len(raw)
-    while raw and stop < facts.st_size and (raw[-1] & 0xC0) == 0x80:  # noqa: PLR2004 - do not cut a character
-        raw, stop = raw[:-1], stop - 1
-    if raw and stop < facts.st_size and raw[-1] >= 0xC0:  # noqa: PLR2004 - nor leave its first byte
-        raw, stop = raw[:-1], stop - 1
-    return {"bytes": facts.st_size, "text": raw.decode(errors="replace"), "next_offset": stop if stop < facts.st_size else None}
+    # A stretch ends between two characters: the decoder keeps the bytes of one that is cut, three at most, and the next
+    # stretch begins with them. So the texts of all stretches joined are the file, and every stretch moves the reader on.
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(raw, final=offset + len(raw) >= facts.st_size)
+    stop = offset + len(raw) - len(decoder.getstate()[0])
+    return {"bytes": facts.st_size, "text": text, "next_offset": stop if stop < facts.st_size else None}
 
 
 def _sha256(file: int) -> str:

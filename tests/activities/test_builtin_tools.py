@@ -89,6 +89,14 @@ class TestFiles:
         with pytest.raises(ValueError, match=expected):
             await called("read_file", {"path": path}, files={"roots": {"docs": root / "in"}})
 
+    async def test_a_long_file_that_is_not_utf8_is_read_to_its_end(self, root: Path) -> None:
+        (root / "in" / "latin.txt").write_bytes(b"\xb0" * 100_000)
+        offset, stretches = 0, 0
+        while offset is not None and stretches < 5:
+            outcome = await called("read_file", {"path": "docs/latin.txt", "offset": offset}, files={"roots": {"docs": root / "in"}})
+            offset, stretches = outcome["next_offset"], stretches + 1
+        assert (offset, stretches) == (None, 4)
+
     async def test_a_long_file_is_read_in_stretches_that_cut_no_character(self, root: Path) -> None:
         whole = "é" * 40_000
         (root / "in" / "long.txt").write_text(whole)
