@@ -182,6 +182,8 @@ class PayloadFolder:
         Raises:
             InvalidRequest: A file cannot be removed.
         """
+        # The moment is taken before the histories are read: a file that is written meanwhile is younger than
+        # it, and stays although no history that was read names it.
         before, named = time.time() - older, await self.named(client, await find_runs(client, ""))
         files = [file for file in {*self.folder.glob("??/*"), *self.folder.glob("??/*/*")} - named if file.is_file()]
         removed, left = remove_files(files, before, dry_run=dry_run)
@@ -200,6 +202,7 @@ class PayloadFolder:
         """
         going, files = {(run.workflow_id, run.run_id) for run in runs}, set[Path]()
         for workflow_id in {workflow_id for workflow_id, _ in going}:
+            # Several runs of one workflow may name a payload. What a run that stays names stays, too.
             if own := set(self.folder.glob(f"{payload_file('*', payload_owner(client.namespace, workflow_id))}")):
                 stays = [run for run in await runs_of(client, workflow_id) if (workflow_id, run.run_id) not in going]
                 files |= own - await self.named(client, stays)
@@ -250,6 +253,10 @@ class Eraser:
         """Return what would be removed."""
         return await self._report(subject, await self._find(subject))
 
+    # The order makes a crash harmless: first whatever would begin anew, then the runs, then files that
+    # histories name, then the histories, and the store's rows last. Each step is found by what a later one
+    # removes, so a second try finds all that is left; with the rows removed first, nobody would know any more
+    # which workflows were the subject's.
     async def forget(self, subject: ForgottenSubject, *, terminate: bool = False) -> ForgetPlan:
         """Remove everything, the store's rows last: they name what a second try has to find.
 

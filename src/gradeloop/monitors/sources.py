@@ -97,6 +97,8 @@ async def read_threads(
     end = datetime.now(UTC) - timedelta(seconds=source.quiet)
     end = end if last is None else min(end, last.closed + timedelta(microseconds=1))
     after = None if cursor is None else ThreadPlace.read(cursor)
+    # The end of what is read lies a little back: the server lists a thread some time after it has closed, and
+    # a cursor that had passed its time would never come back for it.
     while begin < end:
         found, begin = await _closed_between(client, source, begin, end)
         found = [one for one in found if (after is None or one.place > after) and (last is None or one.place <= last)]
@@ -106,6 +108,9 @@ async def read_threads(
                 raise InvalidRequest(reader.problem)
 
 
+# Temporal lists the newest first, and a cursor needs the oldest first. So the time is halved until what is
+# in it can be listed whole and sorted here. The upper end is exclusive and becomes the next lower one, so
+# that no thread is read twice or left out at a border.
 async def _closed_between(client: Client, source: contract.ThreadsSource, begin: datetime, end: datetime) -> tuple[list[_Listed], datetime]:
     """Return the threads that closed first from a time on, in order, and up to when those are all."""
     try:
@@ -152,6 +157,8 @@ class _ThreadReader:
         return items
 
     async def _run(self, one: _Listed) -> AgentRun | GradeloopError:
+        # Each query to a queue without a worker waits for its whole timeout. One silence per tick is enough to
+        # know.
         if one.queue in self._silent:
             return ServerUnreachable("no worker answered on its task queue")
         try:
@@ -305,6 +312,10 @@ def _engine(source: contract.SqlSource, environment: Mapping[str, str]) -> "Engi
         return create_engine(f"postgresql+psycopg{url[len(parts.scheme) :]}", connect_args={"connect_timeout": 10})
 
 
+# The watermark's condition is "at or above", since several rows may have the same, and new ones with it may
+# come later: a strict one would skip those. Rows that were read before come again, and are known by the
+# sums of their runs. The user's query is a subquery with bound values, in a transaction, or a file, that
+# cannot be written.
 def _rows(connection: "Connection", source: contract.SqlSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
     from sqlalchemy import text
 

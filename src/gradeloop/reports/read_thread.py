@@ -287,6 +287,9 @@ async def read_histories(temporal: Client, workflow_id: str) -> Histories:
     try:
         last = await temporal.get_workflow_handle(workflow_id).describe()
         following, closed = last.run_id, last.status != WorkflowExecutionStatus.RUNNING
+        # A thread of many turns is a chain of runs: one names the run that it continues in its first event, or
+        # in the checkpoint with which it was started. `seen` ends a chain that a forged checkpoint bends into a
+        # ring.
         while following not in seen:
             seen.add(following)
             history = await temporal.get_workflow_handle(workflow_id, run_id=following).fetch_history()
@@ -476,6 +479,9 @@ class _ToolCallReader:
     async def read(self, activity: RecordedActivity) -> ToolEvidence | None:
         """Return the activity as a tool call; None where it is none, or cannot be read."""
         if activity.type == GRADE:
+            # A tool's call names its conversation but not the criteria of it; those stand in the request of the
+            # call of the grader before. To decode these takes a fetch each where payloads are stored outside, so
+            # it waits until a tool call needs them.
             self._grades.append(activity)
             return None
         tool = await self._tool(activity)
