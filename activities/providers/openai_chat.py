@@ -74,6 +74,7 @@ class ChatAssembly:
             for name in ("name", "arguments"):
                 function[name] = f"{function[name]}{delta.get(name) or ''}"
 
+    # A stream that ends without a reason was cut: what came of it may be half a verdict, and is no reply.
     def body(self) -> base.JsonObject | None:
         """Return the reply; None without the reason for which it ended."""
         if self._reason is None:
@@ -153,6 +154,9 @@ class OpenAIChat:
             except Exception as error:
                 if not refuses_field(error, field):
                     raise
+                # Servers know the cap by one of two names, and refuse the other in words of their own. What a
+                # refusal taught is kept for the model before the second try, so each model costs one refused
+                # call, at most, in a worker's life.
                 self._memory[model] = _OTHER[field]
                 response = await stack.enter_async_context(self._call(request, first, _OTHER[field], streamed=streamed))
             yield response.http_response
@@ -202,6 +206,8 @@ def cap_field(spec: ModelSpec, host: str) -> str:
     return "max_completion_tokens" if own else "max_tokens"
 
 
+# The field's name in a message is not enough: a server that says its value is too large names it, too, and
+# the same request under the other name would be refused again, or run without a cap.
 def refuses_field(error: Exception, field: str) -> bool:
     """Return whether an error says that the server does not know a field, not that its value is wrong."""
     facts = failure_facts(error)

@@ -236,6 +236,9 @@ def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
     chosen, rejected = ([row[key]] if isinstance(row[key], str) else _list_at(row, key) for key in ("chosen", "rejected"))
     best, models = chosen[0], row.get("models") or [row[key] for key in ("chosen_model", "rejected_model") if row.get(key)]
     for at, worse in enumerate(rejected):
+        # The sets name the better answer first. A judge that prefers the first place would look right on every
+        # pair; the digest puts half of them the other way round, the same ones in every run, so that kept
+        # verdicts are found again.
         first = int(_digest(name, str(at)), 16) % 2 == 0
         pair = (best, worse) if first else (worse, best)
         other = len(chosen) + at
@@ -276,6 +279,8 @@ def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
     turn = int(row.get("turn") or 1)
     conversations = [_conversation(_list_at(row, name))[: 2 * turn] for name in _CONVERSATIONS]
     names = (str(row["model_a"]), str(row["model_b"]))
+    # Two people may have seen the same two models in opposite order. Sorted by name their labels meet in one
+    # item; unsorted each would be an item with one label, and nothing would say how far people agree.
     if names[0] > names[1]:
         swapped: dict[Preference, Preference] = {"A": "B", "B": "A", "tie": "tie"}
         names, conversations, value = names[::-1], conversations[::-1], swapped[value]

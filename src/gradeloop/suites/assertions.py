@@ -138,6 +138,9 @@ def _judged(one: Assertion) -> dict[str, Any]:
     scores = one.options.get("factuality")
     categories = row.categories if "category" in written or scores else {}
     if prompt is not None:
+        # The names of promptfoo's own prompts are replaced in the JSON of the whole prompt, a text or a chat,
+        # so that each string in it is reached. A variable of the test that has such a name comes first, as it
+        # does there.
         prompt = json.loads(_NAME.sub(lambda name: _SLOTS[name[1]] if name[1] not in one.variables else name[0], written))
         prompt = [_spoken(message) for message in prompt] if isinstance(prompt, list) else prompt
     if row.question:
@@ -238,6 +241,8 @@ def _check(tool: str, arguments: dict[str, JsonValue], where: Location) -> dict[
     return {"description": description, "check": {"tool": tool, "arguments": arguments}}
 
 
+# A description is filled as a template later on. The author's code may hold braces of its own, and so must
+# not be read as one.
 def _no_template(text: str) -> str:
     return re.sub(r"\{(?=[{%#])", "{ ", text)
 

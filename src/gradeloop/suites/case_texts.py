@@ -189,6 +189,8 @@ class FollowedCases:
         if not case.runs or not (self._talks or self._ids or test.stores or test.serially):
             return case
         asked, talk = templates.late_names(case.model_dump_json()), (*column, str(test.conversation))
+        # A mark stands where the output of an earlier case is put in once that is known. A user's text with the
+        # same character would be filled with an output that it does not name.
         if not self._ids.keys() >= set(asked):
             raise InvalidRequest(f"{test.spot}: a text has the character U+E020, which marks outputs of other cases; leave it out")
         known = [self._ids[name] for name in asked]  # the case of the same column, else the last one

@@ -233,6 +233,9 @@ class _Reader:
             for row in rows:
                 yield from self._runs_of_line([row.value], row)
             return
+        # The first lines decide whether the file is one run, whose messages its lines are, or a run a line.
+        # Only the first kind has to be held as a whole; of the second each line is let go when its run is read,
+        # so that a file may be larger than the memory.
         peeked = list(islice(rows, PEEKED))
         while (odd := odd_one([row.value for row in peeked])) is not None:
             self.leave_out(_at_row(path, peeked, odd))
@@ -385,6 +388,8 @@ def _zstandard(path: Path, entry: zipfile.ZipInfo) -> bytes:
         file.seek(name + extra, 1)
         packed = file.read(entry.compress_size)
     try:
+        # One byte more than the archive says is read: enough to see that it lies, and too little for a few
+        # kilobytes to unpack into all memory.
         unpacked = bytes(zstandard.ZstdDecompressor().stream_reader(packed).read(entry.file_size + 1))
     except zstandard.ZstdError as error:
         raise InvalidRequest(f"{path}, {entry.filename}: damaged: {error}") from None
