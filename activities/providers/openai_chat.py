@@ -74,7 +74,7 @@ class ChatAssembly:
             for name in ("name", "arguments"):
                 function[name] = f"{function[name]}{delta.get(name) or ''}"
 
-    # A stream that ends without a reason was cut: what came of it may be half a verdict, and is no reply.
+    # A stream that ends without a reason was cut: what came of it may be half a verdict, and does not count as a reply.
     def body(self) -> base.JsonObject | None:
         """Return the reply; None without the reason for which it ended."""
         if self._reason is None:

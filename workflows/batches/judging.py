@@ -252,7 +252,7 @@ class Rollouts:
         answers = [rollout.output for rollout in rollouts if rollout.output is not None]
         # Too few answers mean two different things. Where a model could not be reached, the judgement has not
         # failed by its answer, so it ends without a result and may be made again. Where all answered and too
-        # few answers are valid, another attempt would cost the same again, so that is the result.
+        # few answers are valid, another attempt would cost as much for nothing, so that is the result.
         answered = has_quorum(self.judge, rollouts)
         if not answered and (lost := next((rollout.unavailable for rollout in rollouts if rollout.unavailable), None)):
             raise NoJudgeAvailable(too_few(self.judge, rollouts, lost))

@@ -112,7 +112,7 @@ def replacing(path: Path) -> Iterator[TextIOWrapper]:
         with temporary.open("x", encoding="utf-8", newline="") as file:
             yield file
             file.flush()
-            # The bytes are on disk before the name is: a rename alone may reach the disk first, and a power cut
+            # The bytes are on disk before the name is: the rename may reach the disk first, and a power cut
             # would leave an empty file in the place of the older results.
             os.fsync(file.fileno())
         if path.exists():

@@ -89,7 +89,7 @@ def _fields(model: type[BaseModel]) -> dict[str, Kind | None]:
     """Return the fields of a model that name something, with its kind, and those below which something is named."""
     # Computed from the models, so that a field which holds models that name something is descended into
     # without being listed. A new field that itself names something has to be added to NAMES; the test that
-    # lists all other fields fails until somebody has decided which it is.
+    # lists all other fields fails until its author has decided which it is.
     own = {name: kind for base in model.__mro__ for name, kind in NAMES.get(base, {}).items()}
     others = ((name, field) for name, field in model.model_fields.items() if name not in own)
     return own | {name: None for name, field in others if any(map(_fields, _models_of(field.annotation)))}

@@ -149,7 +149,7 @@ class Loop:
 
     # The key makes an equal call of the open turn that turn itself, and every other call a new one: it is the
     # hash of the messages with the place where they begin. Of an open turn that is where its own messages
-    # stand, so a program that was restarted finds the turn by sending the same again; of an idle thread it is
+    # stand, so a program that was restarted finds the turn by sending them once more; of an idle thread it is
     # the end, so the same text sent twice is two turns.
     async def _place(self, client: GradingClient, thread_id: str, given: Sequence[Message]) -> tuple[str | None, bool]:
         """Return the key of a turn, which is that of the thread's open turn if it is the same, and whether that one is to be resumed."""

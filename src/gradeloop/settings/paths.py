@@ -104,8 +104,8 @@ def close_database(file: Path, cure: str) -> None:
         InvalidRequest: It belongs to another user, cannot be closed, or others can replace it.
         OSError: It cannot be made.
     """
-    # SQLite itself would make the file with the rights of the umask, readable by others until somebody closes
-    # it. So it is made here with the right mode first. A folder that everybody can write is refused, as
+    # SQLite itself would make the file with the rights of the umask, readable by others until it is closed
+    # to them. So it is made here with the right mode first. A folder that everybody can write is refused, as
     # whoever can replace the file reads what is written next; with the sticky bit only its owner can replace
     # it.
     mode = file.parent.stat().st_mode

@@ -134,7 +134,7 @@ def _multinomial(generator: random.Random, counts: Sequence[int], total: int) ->
     draw: list[int] = []
     left, weight = total, total
     # A multinomial draw is a chain of binomial ones: the runs of the first kind, then those of the second
-    # among what is left, with its share of the weight that is left. It costs one draw a kind instead of one a
+    # among the rest, with its share of the weight that is left. It costs one draw a kind instead of one a
     # run, which is what makes ten thousand draws of many runs affordable.
     for count in counts:
         taken = binomial(generator, left, count / weight) if weight and left else 0

@@ -71,7 +71,7 @@ class Spread(Figures):
         """
         # At each scale the mean squared difference of neighbouring blocks shows their variance, less what few
         # runs vary by chance. A scale with few pairs is mostly the scale before, doubled: the longest scales
-        # have one or two pairs, whose difference alone would be noise. The largest difference is capped against
+        # have one or two pairs, whose difference would be mere noise. The largest difference is capped against
         # the others, or the one step that the test is for would count as variance and hide itself.
         noise = self.noise / max(self.windows, 1)
         most, known = 0.0, _PRIOR / 2 * rate * (1 - rate)

@@ -114,7 +114,7 @@ class GroupCommit:
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(_report, [one for one in group if one.loop is loop])
 
-    # A work that fails takes the whole transaction back, so all are done anew: those before it together, it alone, and
+    # A work that fails takes the whole transaction back, so all are done anew: those before it together, the one by itself, and
     # those behind it together. A savepoint for each would cost more than the works themselves. Where the transaction
     # fails as a whole, or its commit does, each is tried by itself, and the faulty one is the only one that fails.
     # Two failures in a row of a database that is away end that: each further try would wait for it anew.

@@ -274,7 +274,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             raise PayloadUnreadable(f"a payload is encrypted with {clip(cipher_name)}; gradeloop reads {CIPHER.decode()} alone")
         # The name beside a payload is authenticated, and the workflow in which it stands is known from the
         # context. A schedule's workflows have the name of the schedule with a time behind it, and their first
-        # payload was encrypted under the name alone: this suffix, and nothing else, may follow.
+        # payload was encrypted under the plain name: this suffix, and nothing else, may follow.
         rest = self._workflow.removeprefix(named) if named or self._required else ""
         if self._workflow and rest and not (named and _TICK.fullmatch(rest)):
             owner = f"of the workflow {clip(named)}" if named else "of no workflow"

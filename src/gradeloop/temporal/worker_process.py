@@ -70,8 +70,8 @@ class QueueWatch:
     async def until_idle(self, seconds: float, stopped: asyncio.Event) -> None:
         """Set `stopped` once the queue has been idle for so many seconds."""
         # A server that does not answer is not a queue without work, so the queue counts as busy then. After ten
-        # minutes without an answer the server is gone for good, and a worker that somebody's command has
-        # started must not stay for ever.
+        # minutes without an answer the server is gone for good, and a worker that a command has started
+        # must not stay for ever.
         clock = asyncio.get_running_loop().time
         busy = answered = clock()
         while not stopped.is_set():

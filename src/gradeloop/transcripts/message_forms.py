@@ -244,7 +244,7 @@ def build_message(
     said = [part for part in parts if not (isinstance(part, TextPart) and not part.text)]
     common: dict[str, Json] = {"role": role, "name": name, "metadata": metadata or {}}
     ranks = [_RANKS.get(type(part), 3) for part in said]
-    # The plain form says reasoning, text and calls in this order alone. Where the model spoke after a call,
+    # The plain form says reasoning, text and calls, always in this order. Where the model spoke after a call,
     # or between two thoughts, only parts keep what came first, and judges read the run in that order.
     plain = role != "tool" and ranks == sorted(ranks) and 3 not in ranks and (role == "assistant" or set(ranks) <= {1})  # noqa: PLR2004 - ranks
     if plain and not any(getattr(part, "refusal", False) or getattr(part, "redacted", False) for part in said):
