@@ -91,7 +91,8 @@ class TestFiles:
 
     async def test_a_long_file_that_is_not_utf8_is_read_to_its_end(self, root: Path) -> None:
         (root / "in" / "latin.txt").write_bytes(b"\xb0" * 100_000)
-        offset, stretches = 0, 0
+        offset: int | None = 0
+        stretches = 0
         while offset is not None and stretches < 5:
             outcome = await called("read_file", {"path": "docs/latin.txt", "offset": offset}, files={"roots": {"docs": root / "in"}})
             offset, stretches = outcome["next_offset"], stretches + 1

@@ -347,7 +347,6 @@ class AgentSession:
     async def revise(self, task: str, rubric: str | Mapping[str, JsonValue], max_iterations: int, budget_usd: float | None) -> str:
         """Start a thread that drafts, is graded and mends, and return its id; raise InvalidRequest where something is refused."""
         generator = self.models.generator or require_default_model(os.environ, "generator").spec.model_dump(mode="json")
-        self._thread_budget(budget_usd)
         graded = await self.rubric(rubric, None)
         async with self.working() as client:
             # Nothing is awaited from the budget's reading to its reserving: of two threads that begin at once, both would
