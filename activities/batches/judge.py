@@ -92,6 +92,9 @@ class RunLoader:
         self._subjects: ByteBoundedCache[str, Subject] = ByteBoundedCache(RUN_CACHE_BYTES)
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    # The many calls about one run begin together. They wait at one lock, so the first fetches the run and the
+    # others find it; without the lock each would ask the workflow for megabytes. A lock lives as long as a
+    # call waits at it.
     async def subject(self, reference: SubjectRef) -> Subject:
         """Return what a call refers to, from the call itself, from memory, or from the workflow."""
         if reference.subject is not None:
@@ -112,6 +115,8 @@ async def _fetch_subject(reference: SubjectRef) -> Subject:
         parts.append(page.text)
         offset = page.next
     text = "".join(parts)
+    # The pages come by several queries, possibly from workers of different versions. Only the sum shows that
+    # together they are the run that the call is about.
     if hashlib.sha256(text.encode()).hexdigest() != reference.sha256:
         raise LookupError(f"what the workflow judges does not match its reference ({reference.bytes} bytes)")
     return Subject.model_validate_json(text)

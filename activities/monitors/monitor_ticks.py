@@ -64,6 +64,9 @@ class MonitorActivities:
             ApplicationError: `InvalidRequest`: there is no such monitor.
         """
         async with heartbeats(), store_attempt():
+            # An attempt whose answer was lost has written its tick with runs and cursor. The next attempt finds
+            # that by the workflow's run and reads nothing: to read on would leave the runs of the first tick
+            # unjudged.
             due = await self._store.begun(call.monitor, call.tick)
             if due is None:
                 monitor = await self._store.monitor(call.monitor)
@@ -149,5 +152,7 @@ class _SourceReader:
                 self._runs[sha256] = found = read_run(self._monitor.definition, item.run, sha256)
                 self._bytes += 0 if found.case is None else found.case.size()
                 self._chosen += found.why != "left out"
+            # The cursor follows each item that was taken. Where the tick has enough in the middle of a chunk, the
+            # next one begins with the first item that was not; a cursor at the chunk's end would skip the others.
             self._cursor = item.cursor or self._cursor
         return False

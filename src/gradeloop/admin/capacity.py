@@ -114,6 +114,9 @@ def plan_fleet(rate: float, latency: float, work: Workload, times: ServiceTimes,
         >>> plan_fleet(50, 5, Workload.BATCH, MEASURED[Workload.BATCH]).models
         2
     """
+    # Little's law: what is in flight is the rate times the time that a call takes. Calls that wait for a
+    # provider need slots and hardly any processor, so a worker's number follows from whichever of the two
+    # runs out first.
     in_flight = rate * (latency + (times.models + times.temporal) / 1000)
     places = in_flight / BATCH_SHARE
     models = max(_workers(rate, times.models), math.ceil(places / most_slots))

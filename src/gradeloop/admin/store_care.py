@@ -214,6 +214,8 @@ def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool
     def work(connection: "Connection") -> dict[str, int]:
         rows: dict[str, int] = {}
         take_time(connection)
+        # A preview runs the same statements and takes them back. Counts by queries of their own would say
+        # something else as soon as one of the two is changed.
         for kind in kinds:
             rows |= prune_kinds()[kind](connection, before)
         if dry_run:

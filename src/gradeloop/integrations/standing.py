@@ -48,6 +48,9 @@ class Standings:
     async def get(self) -> Standing:
         """Return the standing of this event loop, which its first call makes."""
         running = asyncio.get_running_loop()
+        # The future is stored before anything is awaited, so calls that begin together share one standing. It
+        # is shielded, since the caller that began it may be cancelled while others wait for it, too; one that
+        # failed or has ended is made anew.
         if (known := self._known.get(running)) is None or (known.done() and (known.exception() or known.result().task.done())):
             known = self._known[running] = asyncio.ensure_future(self._stand())
         return await asyncio.shield(known)

@@ -105,6 +105,9 @@ class Judge:
         client, request = await self.connected(), await self.request(run, repeat=repeat)
         name = contract.judging_id(self.config, run.sha256(), repeat, priority=self.priority)
 
+        # The workflow's id is made of judge and run, so the server keeps a second judgement from being paid
+        # for: one that runs is joined, one with a result is found, and only one that ended without a result
+        # begins anew. `retry` allows a new one only after the result was read and is a failure.
         async def start(reuse: WorkflowIDReusePolicy) -> bool:
             """Start it, or find it running; False where it has ended with a result."""
             with suppress(WorkflowAlreadyStartedError):

@@ -159,6 +159,9 @@ class JudgeRegistry:
         hint = did_you_mean(rubric_id, known) if known else " It has none yet."
         raise InvalidRequest(f"there is no rubric {clip(rubric_id)} in the collection {clip(collection)}.{hint}")
 
+    # The number of a version is part of the table's key. Of two processes that number alike the second one
+    # fails, reads again and takes the next number, or finds its own content. `latest` changes in the same
+    # transaction, so a list never names a version that is not there.
     async def _insert(self, collection: str, judge: JudgeConfig) -> bool:
         """Store a version; False if another process has stored that number in the meantime."""
         rubrics, versions = table("rubrics"), table("rubric_versions")
