@@ -46,6 +46,9 @@ def _run_of(reply: dict[str, Json], name: str) -> AgentRun:
     return run
 
 
+# A file may hold several replies, whose pieces arrived in turns. An id tells them apart wherever there is
+# one; pieces without belong to the newest stream, until a piece has ended it and the next one speaks again.
+# What only reports usage opens none, since it may come behind the end.
 def _streams_of(rows: Sequence[dict[str, Json]]) -> list[_Stream]:
     """Return the streams: pieces of one id, behind what opens one, or behind the piece that ends the one before."""
     named: dict[str, _Stream] = {}
@@ -199,6 +202,8 @@ def _set_argument(arguments: dict[str, Json], piece: dict[str, Json]) -> None:
     place[steps[-1]] = before + value if isinstance(before, str) and isinstance(value, str) else value
 
 
+# Only the place just behind a list's end is made: an index may be any number, and a list that long would be
+# all memory.
 def _inner(place: Json, step: int | str, empty: Json) -> Json:
     """Return what is at a key, or at an index, of a value; it is made where nothing is there."""
     if isinstance(place, list) and isinstance(step, int) and step <= len(place):

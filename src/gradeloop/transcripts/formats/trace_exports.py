@@ -136,6 +136,8 @@ def _parse_langsmith(value: Json, name: str, cure: str = _LANGSMITH_CURE) -> Ite
     yield from assemble.run_of_each(placed, name, read_one)
 
 
+# A child may be nested in its parent, stand beside it, or both. `seen` yields each once, and ends a ring of
+# parents.
 def _descendants(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], seen: set[str]) -> Iterator[dict[str, Json]]:
     """Yield the runs below one, in the order in which they were started."""
     nested = [*require_rows(root.get("child_runs"), "child_runs"), *children.get(str(root.get("id")), ())]
@@ -154,6 +156,8 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
     is_conversation = len(outline) > 1 and not any(part.type == "other" for message in outline for part in message.records())
     if outline and (not histories or is_conversation):
         wanted = {assemble.key_of(message) for message in outline}
+        # The root of a graph repeats what its calls of models said. Its own conversation is added only where no
+        # call has all of it, as with a graph whose models ran outside of the trace.
         histories += [] if any(wanted <= {assemble.key_of(message) for message in history} for history in histories) else [outline]
         left = {key: beside for key in ("inputs", "outputs") if (beside := assemble.beside_messages(root.get(key)))}
     else:
