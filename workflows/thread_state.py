@@ -595,6 +595,9 @@ def page_of_log(thread: Thread, key: str, after: int, limit: int) -> Page[Messag
     return Page[Message](**page_of(log.slice(0), after, limit))
 
 
+# The code comes from the workflow's own random numbers: a replay must draw the same one, or its prompts
+# would differ from those that were sent. Their seed is the server's, so that no text that is judged can
+# know it.
 def draw_nonce() -> str:
     """Return a new secret code for the fence of a prompt, as 32 hexadecimal digits."""
     return f"{workflow.random().getrandbits(NONCE_BITS):032x}"

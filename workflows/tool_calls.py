@@ -52,6 +52,8 @@ class ToolCalls:
         """
         missing = [(str(at), call) for at, call in enumerate(wanted) if str(at) not in exchange.results]
         started = [self._answer_one(exchange, at, call, offered, f"{step}.{at}", draft) for at, call in missing]
+        # All calls are waited for before the first error is raised. Otherwise the others would go on
+        # unrecorded, and the run that goes on would make them a second time.
         for ended in await asyncio.gather(*started, return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended

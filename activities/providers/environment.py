@@ -161,6 +161,8 @@ def same_place(url: str, other: str) -> bool:
     return place is not None and place == _origin_and_path(other)
 
 
+# Paths are compared segment by segment. As texts, a prefix ending in `/team` would also allow
+# `/team-of-others`, and one that ends with the host would allow `host.evil.example`.
 def is_below(url: str, prefix: str) -> bool:
     """Return whether a URL is at or below another one."""
     place, top = _origin_and_path(url), _origin_and_path(prefix)
@@ -253,6 +255,9 @@ class KeyFile(KeySource):
             self._away, self._state = True, None
             return self._key
         self._away = False
+        # A file that was written just now may be written once more within the same tick of the clock, with the
+        # same size. So its state is kept only when it is older, and until then each call reads it. An empty
+        # file is one in the middle of a rotation: the last key counts on.
         settled = time.time() - facts.st_mtime > RACY_SECONDS
         self._state = state if settled and text else None
         if text and text != self._key:
@@ -288,6 +293,8 @@ class EntraToken(KeySource):
         Raises:
             ModelFault: Of kind `auth` where no credential gives one; of kind `connection` where whoever gives it cannot be reached.
         """
+        # Calls that begin together would each ask for a token: the lock lets one fetch it, and the others find
+        # it.
         async with self._fetching:
             if self._token is None or time.time() > self._ends - RENEW_SECONDS:
                 await self._fetch()
@@ -345,6 +352,8 @@ class NamedServer:
             key = NO_KEY
         return replace(self.place, key=key, origin=self.source.origin)
 
+    # A key may change between its reading and its use. Only a refusal with another key at hand is worth a
+    # second try; without this test every wrong key would be sent twice, at each call.
     async def has_other_key(self, used: str | None, error: Exception) -> bool:
         """Return whether the endpoint refused a key, in whose place there is another one by now."""
         fault = model_fault(error, model="")

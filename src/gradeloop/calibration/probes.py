@@ -61,6 +61,9 @@ def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answ
     return ProbeFinding(name=name, changed=share, toward=toward, what=WHAT[name], asked=tuple(after), changed_items=tuple(changed))
 
 
+# A judge changes some verdicts when it is just asked again. A probe has shown something only if it changes
+# more than that, of the same items: McNemar's test looks at the items that one of the two changes and the
+# other does not. Several probes are tested, so their chances are corrected after Holm.
 def against_repetition(findings: Sequence[ProbeFinding]) -> list[ProbeFinding]:
     """Return findings with how likely it is that what they change is what asking again changes, by the items of both."""
     again = next((finding for finding in findings if finding.name == "repetition"), None)
@@ -102,6 +105,9 @@ def family_of(model: str) -> str | None:
     return next((family for family, names in FAMILIES.items() if any(re.search(rf"(^|[^a-z]){known}", name) for known in names)), None)
 
 
+# How often the judge prefers its own family says nothing, as those answers may be better. People's labels
+# are the measure: only verdicts that differ from them count, and bias is when more of these go toward the
+# family than against it.
 def _self_preference(labelled: LabelledSet, answers: Sequence[Answered]) -> ProbeFinding:
     """Compare how often the judge and people prefer answers of the judge's own family: what differs are verdicts for and against it."""
     own = next((family_of(answer.result.model) for answer in answers if answer.result.model), None)

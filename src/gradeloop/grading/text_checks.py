@@ -227,6 +227,8 @@ def _contains_json(draft: str, value: JsonValue) -> Gap:
     return first or f"there is no JSON object or list in it; found {clip(draft, SHOWN)}"
 
 
+# A failed attempt may read to the end of the text, so that a text of nothing but braces would take
+# quadratic time. The number of attempts is bounded; what was read as a value is passed over.
 def _objects(draft: str) -> Iterator[Any]:
     """Yield the outermost JSON objects and lists in a text; raise ValueError where it has too many beginnings of them."""
     end = tried = 0

@@ -268,6 +268,9 @@ def _thread(process: int) -> LoopThread:  # noqa: ARG001 - a fork has a thread o
     return LoopThread()
 
 
+# A caller goes on with an interrupted turn by sending its messages again, which then stand behind the
+# draft. If they equal the end of what was asked before the draft, this is the same turn: they are removed
+# and the draft is graded. Anything else is a new turn, whose draft is still to be written.
 def _with_its_draft(messages: Sequence[AnyMessage], begins: str | None) -> dict[str, Any] | None:
     """Return how a run goes on with the draft that was not judged, without what its turn sent again; None where the agent has to draft."""
     draft = max((at for at, one in enumerate(messages) if isinstance(one, AIMessage) and not one.tool_calls), default=0)

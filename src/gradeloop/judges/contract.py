@@ -325,6 +325,9 @@ class SchemaJudge(Strict):
 
     def sha256(self) -> str:
         """Return the sha256 of all that decides what it says; a default written out changes nothing."""
+        # What only names the judge, or acts on its verdicts afterwards, is left out, and so are defaults. A
+        # field that a later version adds therefore changes no sum, and judgements that were paid for are found
+        # again.
         naming, afterwards = {"id", "version", "name"}, {"abstain", "escalate", "pass_if"}
         deciding = self.model_dump(mode="json", exclude=naming | afterwards, exclude_none=True, exclude_defaults=True)
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()

@@ -50,6 +50,9 @@ async def live_page(site: Site, listening: socket.socket) -> AsyncIterator[str]:
         await site.close()
 
 
+# A page of another site can make a browser send a form to this machine, but neither JSON nor a header of
+# its own, unless this server allowed it, which it does not. The token besides refuses a page of an earlier
+# process, whose state may be another one.
 def _token_check(token: str) -> Callable[[str, str, Mapping[str, str]], None]:
     """Return what refuses a request that changes something and is not JSON, or without the token of this process."""
 
