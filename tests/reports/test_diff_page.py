@@ -34,7 +34,7 @@ def test_outputs_stand_side_by_side_with_their_differences_and_regressions_first
     now = [case(0, output="we open at nine"), case(1, "failed", output="we open at ten"), case(2)]
     page = page_of(tmp_path, before, now)
 
-    assert page.index("REGRESSED") < page.index("Side by side") < page.index("Both batches")
+    assert page.index("REGRESSED") < page.index("Both batches") < page.index("Side by side")
     assert page.index("<b>case-1</b>") < page.index("<b>case-0</b>")
     assert "we open at <del>nine</del></div>" in page
     assert "we open at <ins>ten</ins></div>" in page

@@ -112,7 +112,7 @@ async def test_the_list_begins_with_the_threads_that_wait_and_names_them_by_thei
                 await asyncio.sleep(0.1)
         await thread.cancel()
 
-    assert page.index("WAITING FOR A PERSON") < page.index(words) < page.index(f">{thread.id}</span>")
+    assert page.index("WAITING FOR A PERSON") < page.index(words) < page.index(f">{thread.id}, open, ")
 
 
 async def test_unsure_cases_of_a_batch_are_in_the_inbox_with_links(client: Client, tmp_path: Path) -> None:

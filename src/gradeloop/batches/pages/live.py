@@ -77,7 +77,6 @@ class BatchPages:
             suites=[([(batch, answer_of(batch)) for batch in suite], len(whole) - 1) for suite, whole in zip(suites, found, strict=False)],
             more=len(found) - len(suites),
             words=words,
-            priced=any(batch.usage.cost_usd for suite in suites for batch in suite),
             changes=await self._changes_in(suites),
             failures=await self._first_failures([suite[0] for suite in suites]),
             rate_of=rate_of,

@@ -93,11 +93,9 @@ def rate_points(ticks: Sequence[TickReport]) -> list[RatePoint]:
     points, some = list[RatePoint](), list[TickReport]()
     for tick in ticks:
         some.append(tick)
-        if sum(one.rate.judged for one in some) >= enough:
+        if sum(one.rate.judged for one in some) >= enough or tick is ticks[-1]:
             points.append(RatePoint(time=tick.time, rate=sum_of_rates([one.rate for one in some])))
             some = []
-    if some:
-        points.append(RatePoint(time=some[-1].time, rate=sum_of_rates([one.rate for one in some])))
     return points
 
 
@@ -147,19 +145,13 @@ def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str,
     definition, source = found.definition, found.definition.source
     strata = "".join(f", {percent(share)} of {name}" for name, share in definition.strata.items())
     when = "no schedule on this server" if schedule is None else "paused" if schedule.paused else f"next tick {schedule.next_tick}"
+    kinds = ["drift"] * definition.drift + ["judge"] * bool(definition.anchors)
     facts = {
         "source": source.text,
         "ticks": f"every {duration(definition.every)}, {when}",
         "sample": f"{percent(definition.sample)} of the runs{strata}",
         "always judged": ", ".join(rule.key if rule.value is None else f"{rule.key}={rule.value}" for rule in definition.always),
-        "alerts on": ", ".join(
-            [
-                *(rule.text for rule in definition.alerts),
-                *(["drift"] if definition.drift else []),
-                *(["judge"] if definition.anchors else []),
-                "silence",
-            ]
-        ),
+        "alerts on": ", ".join([*(rule.text for rule in definition.alerts), *kinds, "silence"]),
         "budget a day": ""
         if definition.budget_usd is None
         else f"${definition.budget_usd:g}, of which {money(found.state.spent_usd) or 'nothing is used'} on {found.state.day}",
