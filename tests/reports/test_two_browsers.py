@@ -10,8 +10,10 @@ from playwright.async_api import Browser
 from gradeloop.batches.pages.live import SHOWN
 from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of
 from gradeloop.batches.trends import SuiteBatch, charts_of
+from gradeloop.calibration.cli.backtest import Backtest, End, Outcome, backtest_page
 from gradeloop.calibration.cli.measure import check_page
 from gradeloop.calibration.labelled_sets import read_labelled_set
+from gradeloop.contract.messages import Usage
 from gradeloop.monitors.pages.live import monitor_page
 from gradeloop.reports.html import document
 from gradeloop.reports.run_page import run_page
@@ -25,7 +27,7 @@ from tests.reports.test_narrow_pages import compared, waiting
 from tests.rig import firefox
 from tests.rig.batch_results import case, summary_of
 from tests.rig.browser import axe_findings, cut_off, too_wide
-from tests.rig.stories import gated_page, judged, mended
+from tests.rig.stories import SECOND, gated_page, judged, mended, row
 from tests.web.test_inbox import card
 from tests.web.test_monitor_pages import found, tick
 
@@ -60,7 +62,28 @@ def trend() -> str:
     return document("live_trend.html", title="Trends", live=SteeredPage(token="t", path="/p", tag=""), **facts, **SHOWN)
 
 
+def backtested() -> str:
+    """Return the page of a rubric that would have sent an answer back, accepted another, and diverged from a third."""
+    ends: list[End] = ["sent_back", "accepted", "diverges"]
+    examples = tuple(
+        Outcome(name=f"reply-{at}@1", end=end, draft=1, text=SECOND, why="step: no step", rows=(row("step", passed=at == 1), row("short")))
+        for at, end in enumerate(ends)
+    )
+    counts = {
+        "threads": 9,
+        "drafts": 14,
+        "asked": 12,
+        "saved": 1,
+        "diverged": {1: 1},
+        "ends": {"same": 6, "unknown": 0, **dict.fromkeys(ends, 1)},
+    }
+    people = {"agreed": 0.8, "agrees_more": Estimate.share(1, 10), "left_out": {"are running": 2}, "usage": Usage()}
+    criteria = {"step": {"asked": 12, "same": 10, "fell": 1, "rose": 1}}
+    return backtest_page(Backtest(**counts, **people, criteria=criteria, examples=examples), Path("rubric-v2.md"))
+
+
 PAGES: dict[str, Callable[[Path], str]] = {
+    "backtest": lambda _: backtested(),
     "batch": lambda _: batch_page(report_of(12)),
     "models": lambda _: batch_page(report_of(12, 3)),
     "diff": compared,
