@@ -225,7 +225,7 @@ async def test_nothing_that_a_thread_says_does_anything_on_its_page(browser: Bro
             )
         )
         async with visited(browser, served.client, tmp_path) as (page, seen):
-            await page.click(f"text={thread}")
+            await page.locator("li", has_text=thread).locator("a").click()
             await page.wait_for_selector(".evaluation")
             await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
 
