@@ -46,7 +46,7 @@ def results(gradeloop: CommandLine) -> dict[str, Any]:
 
 
 def test_a_suite_ends_once_its_answer_is_known_and_the_rest_is_asked_on_demand(gradeloop: CommandLine) -> None:
-    early = ran(gradeloop, "--seed", "1", "-j", "2", "-o", "junit.xml", "-o", "summary.md")
+    early = ran(gradeloop, "--seed", "1", "-j", "2", "-o", "junit.xml", "-o", "summary.md", "-o", "early.promptfoo.json")
     found = results(gradeloop)
     queued = [case for case in found["cases"] if case["status"] == "queued"]
     batch = found["summary"]["batch_id"]
@@ -59,6 +59,8 @@ def test_a_suite_ends_once_its_answer_is_known_and_the_rest_is_asked_on_demand(g
     assert f"next: gradeloop eval --resume {batch} --all" in early.err
     assert {case["error"] for case in queued} == {f"not asked: the answer was known after {known['asked']} cases"}
     assert (gradeloop.folder / "junit.xml").read_text().count('<skipped message="not asked: ') == len(queued)
+    there = json.loads((gradeloop.folder / "early.promptfoo.json").read_text())["results"]
+    assert (len(there["results"]), there["stats"]["errors"]) == (TOTAL - len(queued), 0)
     summary = (gradeloop.folder / "summary.md").read_text()
     assert ("PASSED after" in summary, summary.count("| not run |")) == (True, 0)
 

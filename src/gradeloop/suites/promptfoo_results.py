@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 from pydantic_core import to_json
 
-from gradeloop.batches.answer import STATUS_LABELS, failure_reason
+from gradeloop.batches.answer import NOT_ASKED, STATUS_LABELS, failure_reason
 from gradeloop.batches.column_table import ColumnTable, MetricFigure
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
 from gradeloop.batches.outputs import Renderer, encodable_json
@@ -21,7 +21,8 @@ _COUNTS = ("testPassCount", "testFailCount", "testErrorCount", "assertPassCount"
 class PromptfooFile:
     """Writes a batch as version 3 of promptfoo's results, which its `import` reads.
 
-    A case without a verdict, or with one on a part of what is asked, is an error there, whose text says what it is.
+    A case without a verdict, or with one on a part of what is asked, is an error there, whose text says what it is. One that was not asked,
+    since the answer was known early, has no row.
     """
 
     def __init__(self, file: TextIO, summary: BatchSummary) -> None:
@@ -35,6 +36,8 @@ class PromptfooFile:
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
+        if (result.error or "").startswith(NOT_ASKED):
+            return
         end, reason = _ENDS.get(result.status, ("Error", 2))
         counts, sums, usages = self._columns.setdefault((result.prompt, result.label), (Counter(dict.fromkeys(_COUNTS, 0)), Counter(), []))
         scores = {figure.name: figure.value or 0.0 for figure in ColumnTable(self._plain, [result]).figures()}
