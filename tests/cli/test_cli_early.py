@@ -229,14 +229,16 @@ def test_one_case_that_regressed_ends_the_batch_and_the_rest_is_compared_on_dema
     early = gradeloop(*PAIRED, "--baseline", "main.json")
     found = results(gradeloop)["summary"]
     batch, known = found["batch_id"], found["decision"]
-    whole = gradeloop("eval", "--resume", "latest", "--all")
+    unnamed = gradeloop("eval", "--resume", "latest", "--all")
+    whole = gradeloop("eval", "--attach", "latest", "--baseline", "main.json", "-o", "whole.md")
     after = results(gradeloop)["summary"]
     again = gradeloop("eval", "--attach", "latest")
 
     assert (early.code, known["answer"]) == (1, "failed"), early.out + early.err
     assert f"FAILED after {known['asked']} of {TOTAL} against main.json: a case regressed" in early.out
     assert f"next: gradeloop diff main.json {batch}" in early.err
-    assert (whole.code, again.code) == (1, 1), whole.out + whole.err
+    assert (unnamed.code, whole.code, again.code) == (3, 1, 1), whole.out + whole.err
+    assert "INCONCLUSIVE: not compared; name --baseline main.json" in unnamed.out
     assert "FAILED against main.json: a case regressed" in whole.out
     assert (after["failed"], after["decision"]["asked"]) == (4, TOTAL)
     assert "FAILED against main.json: a case regressed" in again.out

@@ -213,6 +213,8 @@ SHARES = {
     ("agreement", "--risk"): ("judge", "labels.jsonl"),
     ("monitor create", "--sample"): ("m", "--judge", "judge.yaml", "--source", "folder:."),
     ("monitor backfill", "--sample"): ("m", "--since", "2026-01-01"),
+    ("monitor backfill", "--pass-rate"): ("m", "--since", "2026-01-01"),
+    ("monitor backfill", "--risk"): ("m", "--since", "2026-01-01"),
 }
 """Every flag that takes a share, and the arguments that its command needs."""
 

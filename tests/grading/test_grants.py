@@ -37,7 +37,7 @@ DATA: dict[str, str] = {
     "AnchorPlan": "sha256",
     "ApproveRequest": "call by",
     "BackfillCall": "monitor since",
-    "BatchRequest": "batch_id cases name suite",
+    "BatchRequest": "baseline batch_id cases name suite",
     "BucketSource": "bucket prefix",
     "Case": "id description vars prompt label output abstain compared_with follows left_out",
     "Check": "arguments",  # the tool's own; what an assertion in code or a comparison has in them is found

@@ -415,6 +415,8 @@ def _why_inconclusive(summary: BatchSummary, allow_errors: float | None) -> str:
     corrected = _deciding(summary)
     if corrected is not None and rate_of(summary) is not None and summary.errors <= allowed * summary.total + TOLERANCE:
         return _corrected_text(corrected)
+    if summary.baseline and not summary.errors:
+        return f"not compared; name --baseline {one_line(summary.baseline)}"
     if summary.errors > allowed * summary.total + TOLERANCE or not summary.unsure:
         return counted(summary.errors, "error") if summary.errors else "nothing was judged"
     return f"{summary.unsure:,} unsure"

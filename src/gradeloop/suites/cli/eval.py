@@ -33,6 +33,7 @@ from gradeloop.batches.column_table import ColumnTable, metric_lines
 from gradeloop.batches.compare.comparison import ComparisonGate, compare_batches, load_batch, stored_source
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
+from gradeloop.batches.exports import is_batch_file
 from gradeloop.batches.gate import expectation, gate_batch
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import Outputs, json_line, renderers_by_suffix
@@ -362,8 +363,14 @@ class EvalCommand:
         return summary.model_copy(update=gate)
 
     def _compared(self, summary: BatchSummary, baseline: str) -> EarlyAnswer | None:
-        """Return whether a case of a batch that asked all regressed from its baseline; None where nothing could be compared."""
-        found = compare_batches(load_batch(baseline, lambda: self._reader), stored_source(summary, self._results(summary)))
+        """Return whether a case of a batch that asked all regressed from its baseline; None where nothing could be compared.
+
+        A file is read only where this command's own flag names it: what a batch says names none.
+        """
+        before = self._baseline if self._baseline and self._baseline.source == baseline else None
+        if before is None and is_batch_file(baseline):
+            return None
+        found = compare_batches(before or load_batch(baseline, lambda: self._reader), stored_source(summary, self._results(summary)))
         answer = "failed" if found.findings(ComparisonGate.REGRESSIONS) else "passed"
         return None if found.overall is None else EarlyAnswer(answer=answer, asked=summary.total, risk=0, wanted=1)
 
