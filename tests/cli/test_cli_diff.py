@@ -107,6 +107,16 @@ def test_a_gate_holds_nothing_against_what_got_better(gradeloop: CommandLine) ->
     assert "1 improved, 1 error -> verdict of 2 cases" in done.out
 
 
+def test_a_gate_does_not_open_for_a_batch_that_has_not_run_all(gradeloop: CommandLine) -> None:
+    written(gradeloop.folder / "whole.json", [case(0), case(1)])
+    written(gradeloop.folder / "half.json", [case(0), case(1, "queued")])
+
+    done = gradeloop("diff", "whole.json", "half.json", "--fail-on", "regressions")
+
+    assert (done.code, done.err) == (3, "B has not run 1 case\n")
+    assert done.out.startswith("INCONCLUSIVE by --fail-on regressions: ")
+
+
 def test_a_gate_does_not_open_where_nothing_could_be_compared(gradeloop: CommandLine) -> None:
     written(gradeloop.folder / "outage.json", [case(at, "error") for at in range(5)])
 

@@ -220,7 +220,7 @@ def test_a_batch_that_may_not_regress_asks_what_passed_before_until_chance_is_sm
     assert (compared.code, compared.out.splitlines()[0]) == (0, "PASSED by --fail-on regressions: NO REGRESSIONS")
     anything = gradeloop("diff", named, "latest", "--fail-on", "any")
     assert (anything.code, anything.out.splitlines()[0]) == (3, "INCONCLUSIVE by --fail-on any: NO REGRESSIONS")
-    assert "cases of B were not asked" in anything.err
+    assert "B has not run " in anything.err
 
 
 def test_one_case_that_regressed_ends_the_batch_and_the_rest_is_compared_on_demand(gradeloop: CommandLine) -> None:
@@ -238,7 +238,8 @@ def test_one_case_that_regressed_ends_the_batch_and_the_rest_is_compared_on_dema
     assert f"FAILED after {known['asked']} of {TOTAL} against main.json: a case regressed" in early.out
     assert f"next: gradeloop diff main.json {batch}" in early.err
     assert (unnamed.code, whole.code, again.code) == (3, 1, 1), whole.out + whole.err
-    assert "INCONCLUSIVE: not compared; name --baseline main.json" in unnamed.out
+    assert "INCONCLUSIVE: not compared with main.json" in unnamed.out
+    assert f"next: gradeloop eval --attach {batch} --baseline main.json" in unnamed.err
     assert "FAILED against main.json: a case regressed" in whole.out
     assert (after["failed"], after["decision"]["asked"]) == (4, TOTAL)
     assert "FAILED against main.json: a case regressed" in again.out
@@ -284,4 +285,14 @@ def test_a_baseline_in_which_nothing_passed_decides_nothing(gradeloop: CommandLi
     gradeloop("eval", "--filter", "q20-")
     done = gradeloop(*PAIRED, "--baseline", "latest")
 
-    assert (done.code, "no case of the suite passed in" in done.err) == (2, True), done.out + done.err
+    assert (done.code, "no case can regress from" in done.err) == (2, True), done.out + done.err
+
+
+def test_a_baseline_of_other_cases_is_refused_before_anything_is_asked(gradeloop: CommandLine) -> None:
+    other = {"index": 0, "id": "other", "status": "passed", "schema": "gradeloop.batch/1"}
+    (gradeloop.folder / "other.jsonl").write_text(json.dumps(other) + "\n")
+    before = gradeloop("batches", "list").out
+    done = gradeloop("eval", "--fail-on", "regressions", "--baseline", "other.jsonl")
+
+    assert (done.code, "no case of the suite is in other.jsonl" in done.err) == (2, True), done.out + done.err
+    assert gradeloop("batches", "list").out == before

@@ -415,8 +415,8 @@ def _why_inconclusive(summary: BatchSummary, allow_errors: float | None) -> str:
     corrected = _deciding(summary)
     if corrected is not None and rate_of(summary) is not None and summary.errors <= allowed * summary.total + TOLERANCE:
         return _corrected_text(corrected)
-    if summary.baseline and not summary.errors:
-        return f"not compared; name --baseline {one_line(summary.baseline)}"
+    if summary.baseline and rate_of(summary) is not None and summary.errors <= allowed * summary.total + TOLERANCE:
+        return f"not compared with {one_line(summary.baseline)}"
     if summary.errors > allowed * summary.total + TOLERANCE or not summary.unsure:
         return counted(summary.errors, "error") if summary.errors else "nothing was judged"
     return f"{summary.unsure:,} unsure"
@@ -448,14 +448,16 @@ def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:
         return f"gradeloop eval --resume {shlex.quote(summary.batch_id)}"
     if summary.waiting:
         return "gradeloop inbox"
+    batch, baseline = shlex.quote(summary.batch_id), shlex.quote(summary.baseline or "")
     if answer.word == "FAILED":
-        compare = f"gradeloop diff {shlex.quote(summary.baseline or '')} {shlex.quote(summary.batch_id)}"
-        return compare if summary.baseline else report_step(summary)
+        return f"gradeloop diff {baseline} {batch}" if summary.baseline else report_step(summary)
     if summary.errors and (summary.decided or not summary.open):
-        return f"gradeloop eval --retry errors --attach {shlex.quote(summary.batch_id)}"
+        return f"gradeloop eval --retry errors --attach {batch}"
     if summary.decided and summary.open:
-        return f"gradeloop eval --resume {shlex.quote(summary.batch_id)} --all"
-    return report_step(summary) if summary.unsure and answer.word == "INCONCLUSIVE" else ""
+        return f"gradeloop eval --resume {batch} --all"
+    unsure = report_step(summary) if summary.unsure else ""
+    compare = f"gradeloop eval --attach {batch} --baseline {baseline}" if summary.baseline and not summary.open else ""
+    return (compare or unsure) if answer.word == "INCONCLUSIVE" else ""
 
 
 def report_step(summary: BatchSummary) -> str:

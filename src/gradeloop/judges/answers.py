@@ -357,8 +357,8 @@ def rollouts_due(judge: SchemaJudge, answers: Mapping[int, dict[str, JsonValue] 
 
 
 # The output of the first rollouts must be that of all, its texts included. A value is fixed once its lead is larger than the number of
-# rollouts to come: an answer without the key is a vote for none, and a new value starts at 0. The texts are those of the first answer that
-# agrees most, so that they are fixed once an answer agrees in every key, since a later one can only agree as much.
+# rollouts to come. An answer without the key is a vote for none, and a new value starts at 0. The texts are those of the first answer that
+# agrees most. So they are fixed once an answer agrees in every key: a later one can only agree as much.
 def _wave(judge: SchemaJudge, asked: Sequence[dict[str, JsonValue] | None]) -> int:
     """Return how many more rollouts are asked after the first ones; 0 where the output is fixed."""
     left, outputs = judge.rollout_count - len(asked), [output for output in asked if output is not None]

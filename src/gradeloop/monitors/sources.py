@@ -33,7 +33,7 @@ from gradeloop.judges.sources import thread_as_run
 from gradeloop.monitors import contract
 from gradeloop.monitors.files import ObjectPlace, SourceItem, read_bucket, read_folder, reasons
 from gradeloop.monitors.received import read_received
-from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, lock_monitor, monitor_of, read_run, runs_of_backfill
+from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, is_due, lock_monitor, monitor_of, read_run, runs_of_backfill
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
@@ -554,7 +554,7 @@ def _begin_backfill(connection: Connection, call: contract.BackfillCall) -> None
     known = monitor.state.backfill
     if call.gate is not None and known is not None and known == call.gate.model_copy(update={"after": known.after}):
         return
-    waits = (runs.c.monitor == call.monitor, runs.c.why == "backfill", runs.c.waiting.is_not(None))
+    waits = (runs.c.monitor == call.monitor, runs.c.why == "backfill", is_due(call.monitor))
     left = connection.execute(select(func.count()).select_from(runs).where(*waits)).scalar_one()
     if left and (call.gate is not None or (known is not None and known.decision is None)):
         what = f"{counted(left, 'run')} of an earlier backfill {'waits' if left == 1 else 'wait'} to be judged"

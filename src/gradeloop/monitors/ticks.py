@@ -406,15 +406,14 @@ def _looked_at(connection: Connection, name: str, gate: BackfillGate | None) -> 
     return gate.model_copy(update={"decision": known})
 
 
-# The digest of a run is a random number that nobody chose by the run's verdict, so that its runs enter the gate in an order that is as
-# good as a shuffled one, and that needs no place in the store. A run that is still to be judged holds the place: if those behind it counted
-# first, quick verdicts would come before slow ones. Ticks judge in this order, too; otherwise the gate would wait for the last tick.
+# Runs enter the gate in the order of their digests. A digest does not depend on the verdict, so that this order is as good as a shuffled
+# one, and it needs no place in the store. Whoever writes many versions of a run could choose its place, as in a sample by digests. A run
+# that is still to be judged holds the place: otherwise quick verdicts would come before slow ones. Ticks judge in this order, too, or the
+# gate would wait for the last tick.
 def _answer_of_backfill(connection: Connection, name: str, gate: BackfillGate) -> EarlyAnswer | None:
     """Return the answer of a backfill, early or of all of its runs; None while it is not known, and where none has a verdict."""
-    runs, ticks = table("monitor_runs"), table("monitor_ticks")
-    unsettled = select(ticks.c.number).where(ticks.c.monitor == name, ticks.c.settled == 0)
-    open_ = or_(runs.c.waiting.is_not(None), runs.c.judged.in_(unsettled))
-    statement = select(runs.c.verdict, open_).where(*runs_of_backfill(name, gate)).order_by(runs.c.run_sha256)
+    runs = table("monitor_runs")
+    statement = select(runs.c.verdict, is_due(name)).where(*runs_of_backfill(name, gate)).order_by(runs.c.run_sha256)
     early, counts = EarlyGate(gate.total, gate.pass_rate, gate.risk), Counter[str]()
     for verdict, is_open in connection.execute(statement):
         if is_open:
@@ -427,6 +426,13 @@ def _answer_of_backfill(connection: Connection, name: str, gate: BackfillGate) -
         return None
     passes = counts["passed"] >= gate.pass_rate * judged - SLACK
     return EarlyAnswer(answer="passed" if passes else "failed", asked=gate.total, risk=0, wanted=gate.pass_rate)
+
+
+def is_due(name: str) -> ColumnElement[bool]:
+    """Return the condition by which a run waits to be judged, or is judged by a tick that has not ended."""
+    runs, ticks = table("monitor_runs"), table("monitor_ticks")
+    unsettled = select(ticks.c.number).where(ticks.c.monitor == name, ticks.c.settled == 0)
+    return or_(runs.c.waiting.is_not(None), runs.c.judged.in_(unsettled))
 
 
 def runs_of_backfill(name: str, gate: BackfillGate) -> tuple[ColumnElement[bool], ...]:

@@ -235,9 +235,9 @@ class Comparison(Strict):
         """Return why gates that nothing fails do not pass either; empty where they do."""
         if self.overall is None:
             return "no case has a verdict in both batches, so nothing was compared"
-        is_decided = self.b.held_against in {self.a.source, self.a.batch_id} and {*gates} == {ComparisonGate.REGRESSIONS}
-        unasked = self.counts.get("unasked", 0)
-        return f"{counted(unasked, 'case')} of B were not asked" if unasked and not is_decided else ""
+        is_decided = self.a.batch_id is not None and self.b.held_against == self.a.batch_id and {*gates} == {ComparisonGate.REGRESSIONS}
+        left = self.b.statuses.get("queued", 0) + self.b.statuses.get("waiting", 0)
+        return f"B has not run {counted(left, 'case')}" if left and not is_decided else ""
 
 
 GAP_CHARACTERS = 300

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
-from gradeloop.batches.compare.comparison import BatchSource, load_batch, may_regress
+from gradeloop.batches.compare.comparison import BatchSource, group_runs, load_batch, may_regress
 from gradeloop.batches.contract import BATCH_PRIORITY, CONCURRENCY, BatchRequest, BatchSummary, CaseStatus
 from gradeloop.batches.gate import few_at_once, sent_labels, wish_of
 from gradeloop.batches.reader import BatchReader
@@ -346,8 +346,8 @@ class EvalOptions:
     ) -> tuple[BatchRequest, tuple[str, ...]]:
         """Return the request that starts the suite's batch, and notes on the order in which its cases are asked.
 
-        Until it is decided they are in random order, first those with labels, or that passed in the baseline from which none may regress;
-        and fewer at once unless their number is named.
+        Until it is decided they are in random order, and fewer at once unless their number is named. Those come first that have labels, or
+        that may regress from the baseline.
 
         Raises:
             InvalidRequest: A limit is out of range, or no case can regress.
@@ -355,6 +355,9 @@ class EvalOptions:
         request, flags = self.request(suite, cases), self.early.flags
         against = baseline if self.early.fail_on else None
         request = request.model_copy(update={"baseline": against and against.source})
+        before = group_runs(against.cases) if against else {}
+        if against and not any(case.id in before or case.id.removesuffix(f"/{case.repeat + 1}") in before for case in cases):
+            raise InvalidRequest(f"--fail-on regressions: no case of the suite is in {against.source}; name another --baseline")
         if flags.until is None:
             return request, ()
         why = cases.asks_all or ("metrics have names" if request.derived_metrics else "")
@@ -366,7 +369,7 @@ class EvalOptions:
         front = {label.agent_run_id for label in labels} if against is None else may_regress(against)
         until = until.model_copy(update={"first": cases.shuffle(until.seed or 0, front)})
         if against and not until.first:
-            raise InvalidRequest(f"--fail-on regressions: no case of the suite passed in {against.source}; name another --baseline")
+            raise InvalidRequest(f"--fail-on regressions: no case can regress from {against.source}; name a --baseline that passed")
         named = self.limits.concurrency is not None or suite.settings.concurrency is not None
         at_once = request.at_once if named else few_at_once(request.total)
         request = request.model_copy(update={"until_decided": until, "at_once": at_once, "labels": known or ()})
