@@ -1,6 +1,7 @@
 """Any async function as the generator of a thread, on the real server: drafts, pieces, errors, and the end of what nobody waits for."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -9,8 +10,8 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from gradeloop.contract.thread import RunResult
-from gradeloop.errors import InvalidRequest
+from gradeloop.contract.thread import RunResult, ThreadState
+from gradeloop.errors import InvalidRequest, ThreadNotFound
 from gradeloop.generators import serve
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
@@ -82,6 +83,34 @@ async def test_a_function_may_yield_its_draft_in_pieces(served: Served, temporal
 
     async with generating(temporal_server, draft) as generator:
         assert (await turn(served, generator)).output == "Spring is here."
+
+
+async def test_the_pieces_of_a_draft_are_told_by_the_state_and_not_by_the_history(served: Served, temporal_server: ServerInfo) -> None:
+    may_end, thread = asyncio.Event(), a_thread()
+
+    async def draft(_: Messages) -> AsyncIterator[str]:
+        yield "Spring "
+        await may_end.wait()
+        yield "is here."
+
+    async with generating(temporal_server, draft) as generator:
+        turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(generator=generator)))
+        while not (state := await state_of(served, thread)) or not state.draft:
+            await asyncio.sleep(0.05)
+        may_end.set()
+        result = await turn
+        after = await served.client.state(thread)
+        events = (await served.client.temporal.get_workflow_handle(thread).fetch_history()).events
+
+    assert (state.draft, result.output, after.draft) == ("Spring ", "Spring is here.", None)
+    assert re.fullmatch(r"the function generate has been writing for \d+ s", state.call_wait or "")
+    assert not any(b'"Spring "' in event.SerializeToString() for event in events)
+
+
+async def state_of(served: Served, thread: str) -> ThreadState | None:
+    with suppress(ThreadNotFound):
+        return await served.client.state(thread)
+    return None
 
 
 @pytest.mark.parametrize(

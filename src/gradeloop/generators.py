@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, TypeVar
@@ -16,6 +17,7 @@ from temporalio.worker import Worker
 
 from gradeloop.contract.base import Bounded
 from gradeloop.contract.messages import MAX_MESSAGES, Message
+from gradeloop.contract.provider import DRAFT_CHARACTERS, CallProgress
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.runtime import close_client
@@ -138,15 +140,16 @@ async def call_in(loop: asyncio.AbstractEventLoop | None, work: Coroutine[Any, A
 
 
 class Progress:
-    """Written part of a draft, which the heartbeats of its call report."""
+    """Written part of a draft, which the heartbeats of its call report as those of a model's draft do."""
 
     def __init__(self) -> None:
-        self._characters = 0
+        self._since, self._characters, self._draft = time.time(), 0, ""
 
     async def report(self) -> None:
         """Send heartbeats until this is cancelled."""
         while True:
-            activity.heartbeat(self._characters)
+            told = CallProgress(since=self._since, attempt=activity.info().attempt, draft=self._draft or None)
+            activity.heartbeat(self._characters, None, told.model_dump(mode="json"))
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def join(self, pieces: AsyncIterator[str]) -> str:
@@ -155,6 +158,7 @@ class Progress:
         async for piece in pieces:
             text.append(piece)
             self._characters += len(piece)
+            self._draft = (self._draft + piece)[-DRAFT_CHARACTERS:]
         return "".join(text)
 
 

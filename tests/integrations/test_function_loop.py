@@ -136,6 +136,24 @@ async def test_events_come_as_they_happen(around: Around) -> None:
     assert again.count("rubric_evaluation_end") == 1
 
 
+async def test_a_draft_that_is_yielded_in_pieces_is_told_as_it_grows(around: Around) -> None:
+    may_go_on, told = asyncio.Event(), list[str]()
+
+    @around()
+    async def poet(_: Messages) -> AsyncIterator[str]:
+        yield "Frogs"
+        await may_go_on.wait()
+        yield " in May."
+
+    async for event in poet.events("Write.", thread_id=f"loop-{uuid4()}", drafts=True):
+        if event.type == "drafting":
+            told.append(event.draft or "")
+            may_go_on.set()
+
+    assert told[0] == "Frogs"
+    assert set(told) <= {"Frogs", "Frogs in May."}
+
+
 async def test_a_tool_of_ones_own_is_offered_to_the_grader(around: Around, models: ScriptedModels) -> None:
     calls = list[str]()
 

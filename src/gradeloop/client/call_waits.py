@@ -124,10 +124,12 @@ async def _wait_of(client: Client, call: PendingActivityInfo) -> CallWait | None
         parts = [f"the provider gives no answer, attempt {max(call.attempt, attempt - 1)}: {reason}", f"asked again in {duration(pause)}"]
         parts += [f"waited for until {datetime.fromtimestamp(until, UTC):%H:%M:%S} UTC"] if isinstance(until, int | float) else []
         return CallWait((1, -lasted), "; ".join(parts))
-    if progress is None or not progress.model or (lasted < UNREMARKABLE_SECONDS and not reason and not progress.draft):
+    if progress is None or not (progress.model or progress.draft) or (lasted < UNREMARKABLE_SECONDS and not reason and not progress.draft):
         return None
     did = f"has written about {progress.tokens:,} tokens in" if progress.tokens else "has not answered for"
-    parts = [f"{one_line(progress.model)} {did} {duration(lasted)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
+    did = "has been writing for" if progress.draft and not progress.tokens else did
+    who = one_line(progress.model or f"the function {call.activity_type.name}")
+    parts = [f"{who} {did} {duration(lasted)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
     parts += [f"before: {reason}"] if reason else []
     return CallWait((1 if reason else 2, -lasted), "; ".join(parts), draft=progress.draft or "")
 

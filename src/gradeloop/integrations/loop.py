@@ -96,8 +96,13 @@ class Loop:
             raise InvalidRequest(f"an event loop runs here; write `await {self.__name__}(...)`")
         return asyncio.run(self(messages, thread_id=thread_id, on_evaluation=on_evaluation))
 
-    async def events(self, messages: Messages = (), *, thread_id: str | None = None) -> AsyncIterator[DetailedEvent]:
+    async def events(self, messages: Messages = (), *, thread_id: str | None = None, drafts: bool = False) -> AsyncIterator[DetailedEvent]:
         """Yield the events of a call as they happen; to leave the iteration early interrupts the run.
+
+        Args:
+            messages: A text, or messages, as in a call.
+            thread_id: The conversation; a new one by default.
+            drafts: Whether events `drafting` say about every second how far a draft has come that the function yields in pieces.
 
         Raises:
             InvalidRequest: The turn is refused.
@@ -114,7 +119,7 @@ class Loop:
                 # its end: asked afterwards, the events between the last reading and the end would be lost.
                 ended = turn.done()
                 with suppress(ThreadNotFound):
-                    async with aclosing(client.watch(thread_id, after=seen, details=True, until="turn")) as watched:
+                    async with aclosing(client.watch(thread_id, after=seen, details=True, until="turn", drafts=drafts)) as watched:
                         async for event in watched:
                             seen = event.seq
                             yield event
