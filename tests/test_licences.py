@@ -46,7 +46,9 @@ def licence(metadata: PackageMetadata) -> str:
     (expression, *_), (field, *_) = (metadata.get_all(name) or [""] for name in ("License-Expression", "License"))
     named = expression or " OR ".join(classifiers) or next(iter(field.strip().splitlines()), "")
     (file, *_) = metadata.get_all("License-File") or [""]
-    return named or (distribution(metadata["Name"]).read_text(file) or "").partition("\n")[0] if file else named
+    package = distribution(metadata["Name"])
+    texts = [package.read_text(place) for place in (f"licenses/{file}", file)] if file else []  # since metadata 2.4 in a folder
+    return named or (next(filter(None, texts), None) or "").partition("\n")[0]
 
 
 def refusal(name: str, words: str) -> str | None:

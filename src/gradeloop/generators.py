@@ -148,8 +148,8 @@ class Progress:
     async def report(self) -> None:
         """Send heartbeats until this is cancelled."""
         while True:
-            told = CallProgress(since=self._since, attempt=activity.info().attempt, draft=self._draft or None)
-            activity.heartbeat(self._characters, None, told.model_dump(mode="json"))
+            progress = CallProgress(since=self._since, attempt=activity.info().attempt, draft=self._draft or None)
+            activity.heartbeat(self._characters, None, progress.model_dump(mode="json"))
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def join(self, pieces: AsyncIterator[str]) -> str:

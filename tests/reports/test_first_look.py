@@ -222,11 +222,11 @@ def test_a_batch_that_failed_leads_to_its_first_failed_case_and_names_the_next_s
     assert "<code>gradeloop diff batch-1</code>" in page
 
 
-def test_a_batch_that_passed_sends_nobody_anywhere() -> None:
+def test_a_batch_that_passed_leaves_nothing_to_do_and_says_how_a_change_is_compared() -> None:
     page = batch_page(BatchReport(head_of(summary_of([case(0)])), [(None, case(0))]))
 
     assert '<p class="answer passed" id="answer">PASSED</p>' in page
-    assert 'class="next"' not in page
+    assert "Nothing is left to do. After a change, run the suite again, then <code>gradeloop diff batch-1</code></p>" in page
 
 
 def test_a_file_of_results_names_itself_and_no_batch_that_the_store_does_not_have(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class PageHeader:
     question: str = ""
     """The judge's question, shown under the name; empty where the name says it all."""
     compare: str = ""
-    """The command that compares a batch that failed with the one that runs after its mending; empty for any other."""
+    """The command that compares a batch that passed or failed with the one that runs after a change; empty for any other."""
     progress: tuple[int, int] | None = None
     """Ended cases, and all of them, where the batch runs."""
     history: tuple[PastBatch, ...] = ()

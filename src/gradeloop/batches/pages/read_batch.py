@@ -206,7 +206,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = (), table: ColumnTable
         metrics={one.key: {figure.name: figure.text for figure in metrics if figure.key == one.key} for one in columns},
         steps=case_steps(summary.batch_id),
         next_step="" if step == report_step(summary) else step,
-        compare=f"gradeloop diff {shlex.quote(summary.batch_id)}" if answer.word == "FAILED" else "",
+        compare=f"gradeloop diff {shlex.quote(summary.batch_id)}" if answer.word in {"FAILED", "PASSED"} else "",
         progress=(summary.done, summary.total) if summary.open else None,
     )
 
