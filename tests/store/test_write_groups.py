@@ -1,6 +1,7 @@
 """Works that come together are one transaction, and each is reported once it is committed, on SQLite and on a real PostgreSQL."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -116,3 +117,17 @@ def test_each_loop_gets_its_own_results(url: str) -> None:
 
     assert [asyncio.run(some(first)) for first in (0, 10)] == [list(range(10)), list(range(10, 20))]
     store.close()
+
+
+def test_a_store_that_nobody_holds_any_more_closes_its_connections(url: str) -> None:
+    forgotten, closed = Store(url), list[object]()
+
+    def write(connection: Connection) -> None:
+        event.listen(connection.engine.pool, "close", lambda lost, _record: closed.append(lost))
+        connection.execute(text("SELECT 1"))
+
+    forgotten.do(write)
+    del forgotten
+    gc.collect()
+
+    assert len(closed) == 1

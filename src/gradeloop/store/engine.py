@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -503,6 +504,9 @@ class Store:
         except BaseException:
             engine.dispose()
             raise
+        # Commands and programs of users forget a store without closing it. The engine must outlive the store by
+        # one call, and is therefore held here: collected together with it, its connections would stay open.
+        weakref.finalize(self, engine.dispose)
         return engine
 
     def _close_file(self, file: Path) -> None:
