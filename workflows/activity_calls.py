@@ -315,6 +315,8 @@ class ActivityCalls:
         self._thread.external_storage = capabilities.external_storage
         if run is not None:
             run.judge = run.judge or capabilities.grader
+            # What the run saw first stays. A worker with another version of a tool compares the pin and refuses the call.
+            # Otherwise the evidence would change in the middle of a run.
             run.pins = {**{name: facts.sha256 for name, facts in capabilities.facts.items()}, **run.pins}
 
     async def ask_capabilities(self) -> WorkerCapabilities:
@@ -370,6 +372,8 @@ class ActivityCalls:
         self._carried[key] = len(log)
 
 
+# A call that timed out has no details of its own. Its last heartbeat is then the only record of what it had
+# cost, and without it the money would be counted nowhere.
 def failure_details(error: ActivityError) -> FailureDetails:
     """Return what a failed call cost, by its own details or its last heartbeat, and whether a larger completion may help."""
     cause = error.cause
@@ -397,6 +401,8 @@ def describe_error(error: ActivityError | ChildWorkflowError) -> str:
     return describe_failure(cause or error)
 
 
+# Single attempts that time out are retried without a limit. So a time-out that ends a model call is that of
+# the eight days, in which no worker has brought it to an end.
 def is_outage(error: ActivityError) -> bool:
     """Return whether a paid call failed since its provider, or every worker, was away for as long as a call waits."""
     return kind_of(error) == "outage" or isinstance(error.cause, exceptions.TimeoutError)

@@ -92,6 +92,8 @@ class GradingLoop:
 
     async def _iterate(self, rubric: Rubric, run: GradingRun) -> None:
         thread = self._thread
+        # The state says which step of the iteration is due: a draft while there is no pass, its judgement once there
+        # is one. So a run that was stopped goes on in the middle of its iteration and keeps the draft that it has.
         if run.grading is None:
             draft = await self._draft()
             if thread.supplied is not None or run.status != "running":

@@ -159,6 +159,9 @@ class GradingPass:
             WaitingForPerson: A person has to approve a tool call.
         """
         log, key = conversation.log, f"scratch/{self._run.grading_run_id}/{self._run.iteration}/{group.index}/{sample}"
+        # Each turn is appended before the next call, and the conversation is part of the thread's state. So a run
+        # that goes on after a stop begins with the open tool calls of the last message. No turn that was paid for is
+        # asked again.
         while not conversation.ended:
             if wanted := unanswered(log.slice(max(len(log) - 1, 0))):
                 step = f"grader.{self._state.draft}.{group.index}.{sample}.{len(log) - 1}"
@@ -205,6 +208,8 @@ class GradingPass:
         place = {"run": self._run.ordinal, "iteration": self._run.iteration, "group": group.index, "sample": sample}
         step = Step.model_validate({"role": "grader", "step": conversation.steps} | place)
 
+        # The argument is made anew for each attempt. Between two attempts, another vote may have fallen back to a
+        # model that this one must avoid from then on.
         def call() -> GradeCall:
             return GradeCall(
                 thread=self._calls.thread_reference(),

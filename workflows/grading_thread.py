@@ -128,6 +128,9 @@ class GradingThreadWorkflow(GradingThread):
         """Serve the turn in flight until it ends, is stopped, or rolls over."""
         self._served = True
         self._notices.withdraw()
+        # A generator's failure interrupts the turn, so that it can be resumed. Only a first call that the worker
+        # refuses fails the workflow. A person's stop outweighs a budget, an outage or a question that came with it:
+        # whoever asked for it hears that the turn was interrupted.
         try:
             await self._loop.turn()
         except Interrupted as error:
@@ -396,6 +399,8 @@ class GradingThreadWorkflow(GradingThread):
     async def replace_rubric(self, rubric: RawValue = NO_VALUE) -> contracts.SuppliedRubric:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.replace_rubric`."""
         thread = self._thread
+        # The caller is told how things stand once the rubric has taken effect. So whatever it makes due is begun
+        # before the answer is put together, as the next message would do.
         before = thread.open_run_id
         self._supply(rubric)
         self._catch_up()
@@ -477,6 +482,8 @@ class GradingThreadWorkflow(GradingThread):
     def stopped(self) -> dict[str, int]:
         """Return the `seq` of the newest event by which a turn may have got an answer that is not its last; it is part of update ids."""
         kept = self._require_thread().events
+        # The thread keeps only its newest events, and the last stop may be among those that are gone. The newest
+        # number that is gone then stands for it, since the stop cannot have come later.
         dropped = kept[0].seq - 1 if kept else 0
         kinds = {"interrupted", "waiting", "rubric_rejected"}
         stops = (event.seq for event in reversed(kept) if event.type in kinds or event.status == "interrupted")

@@ -96,6 +96,9 @@ def _restored(request: ThreadRequest, checkpoint: dict[str, Any]) -> Thread:
         record_outcome(thread)
     elif thread.status == "waiting":
         thread.record_event("waiting")
+    # From here on the thread belongs to whoever starts it anew. Queued turns and a stop in progress are left out,
+    # since their callers wait at the former workflow. The settings are the request's; a grader, budget, priority
+    # or outage timeout that it leaves out stays as it was.
     thread.thread_id, thread.closing = workflow.info().workflow_id, False
     thread.stopping, thread.dropping = None, 0
     thread.queue.clear()
@@ -122,6 +125,9 @@ def _fork_off(thread: Thread, request: ThreadRequest, checkpoint: dict[str, Any]
         raise InvalidRequest("rubric: the fork has none; give it one")
     at = thread.forked_from.iteration
     thread.active, thread.status = Invocation(keys=[f"{START_KEY}/{workflow.info().run_id}"], payload=""), "running"
+    # With the same rubric and grader, the verdict on the draft still holds. So the fork goes on behind its
+    # feedback, and no second judgement is paid for. Otherwise the draft is judged anew, in a run of the fork's
+    # own that begins at the same iteration.
     if feedback is not None and same and thread.grader == (judge and Grader.model_validate(judge)):
         if at + 1 >= request.max_iterations:
             raise InvalidRequest(f"max_iterations: {request.max_iterations}, and the fork goes on with draft {at + 2}; raise it")
@@ -275,6 +281,9 @@ def _can_resume(thread: Thread) -> bool:
     return not taken and (thread.status == "interrupted" or must_end_turn(thread))
 
 
+# During a stop, the first `dropping` turns of the queue end with it, so only those behind them count. If the
+# first of these goes on with the run, another `resume` joins it. A second turn in the queue would find
+# nothing to resume.
 def _resuming(thread: Thread) -> Invocation | None:
     """Return the turn that goes on with the interrupted run already, whose end another `resume` waits for too."""
     waiting = thread.queue[thread.dropping :]
@@ -425,6 +434,8 @@ def _begin(thread: Thread, turn: Invocation, rubric: Rubric | None) -> None:
         thread.append(message)
         thread.request = len(thread.log) - 1
     thread.drafting, thread.status = None, "running"
+    # A message to an interrupted run, under the same rubric, stays in that run, and its iterations count on. Only
+    # the pass in flight is dropped, since it judges a draft from before the message.
     if interrupted and thread.run and thread.run.status == "running":
         thread.run.grading = None
         return
@@ -497,6 +508,9 @@ def supply_rubric(thread: Thread, raw: RawValue) -> bool:
     except InvalidRequest as error:
         thread.record_event("rubric_rejected", why=str(error)[:1000])
         return False
+    # A rubric that differs takes over as soon as it can; for an idle thread, the same one asks for another
+    # judgement. In a turn, the one in force given again withdraws another that waits. It waits itself only after
+    # a person's override has ended the run by an older draft, since the turn still owes its message a run.
     thread.record_event("rubric_supplied")
     if thread.status == "idle" or not same_rubric(supplied, thread.rubric):
         return _have_take_over(thread, supplied)
@@ -524,6 +538,9 @@ def take_supplied(thread: Thread) -> None:
     _take_over(thread, supplied)
 
 
+# A finished draft is judged by the new rubric rather than written again, since it is paid for. One that is
+# due, or still being written, becomes the new run's first draft. The new run keeps the limit of iterations of
+# the one before, which the turn may have set.
 def _take_over(thread: Thread, rubric: Rubric | None, max_iterations: int | None = None) -> None:
     """Put a rubric in force in the middle of a turn: by the draft rule, a draft that is due is the new run's first."""
     if thread.run and thread.run.status not in ("running", "superseded"):
@@ -605,6 +622,9 @@ def record_outcome(thread: Thread) -> None:
         reason=thread.reason,
         in_question=thread.in_question,
     )
+    # A turn has its own key and those of callers that had it resumed. Each gets the outcome, so whoever comes
+    # again with one of them has the same answer. An outcome holds indices and no copies of messages, since it is
+    # part of every checkpoint.
     payloads = {key: turn.payload_of(key) for key in turn.keys} if turn else {}
     thread.outcomes = [outcome for outcome in thread.outcomes if outcome.key not in payloads]
     thread.outcomes += [outcome.model_copy(update={"key": key, "payload": payload}) for key, payload in payloads.items()]

@@ -424,6 +424,8 @@ def result_of(thread: Thread, outcome: TurnOutcome) -> RunResult:
         best, output = None, outcome.in_question
     else:
         output = best.draft if best else last
+    # A result has to fit into one payload. So large messages are left out, which the query `messages` pages, and
+    # a large last draft that is the output as well is given once.
     messages = thread.log.slice(outcome.start, outcome.stop)
     truncated = sum(message.size() for message in messages) > min(RESULT_MESSAGES_BYTES, thread.limit - thread.bytes())
     repeated = last is not None and last == output and thread.log[last].size() > RESULT_MESSAGES_BYTES

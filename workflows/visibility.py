@@ -88,6 +88,8 @@ class ThreadVisibility:
         rows = [line for evaluation in self._thread.evaluations[-ROWS:] for line in _details(evaluation)]
         wanted = self._wanted()
         workflow.set_current_details("\n".join([f"Status: **{wanted[0]}**", "", *rows])[:DETAILS_CHARACTERS])
+        # The details leave nothing in the history and are set each time. Each upsert of search attributes is an
+        # event, so it is made only where a value has changed.
         if wanted != self._written and self._exist():
             values = [key.value_set(value) if value else key.value_unset() for key, value in zip(_OF_RUN, wanted, strict=True)]
             priority, origin = self._thread.priority, self._thread.forked_from
@@ -130,6 +132,8 @@ def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
     evaluation = thread.evaluations[index]
     rubric = thread.rubric_of(evaluation.rubric_sha256)
     groups = call_groups(rubric) if rubric else ()
+    # The prompt is built again from the thread, so it is shown only if it is the one that was sent. An evaluation
+    # under other wording, or under a rubric that is no longer kept, has none.
     if rubric is None or not 0 <= number < len(groups) or evaluation.prompt_version != PROMPT_VERSION:
         return None
     messages = thread.log.slice(0, evaluation.draft + 1)
