@@ -326,6 +326,8 @@ class CaseComparisons:
 
     async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState) -> CaseAnswer | list[Contender]:
         """Answer the next question about a case beside others; return the cases once none is left. ApplicationError: the call failed."""
+        # One question is asked a call: the first, in the order of the choices, that has no answer in the store. So
+        # each paid call is an activity of its own, and one that is tried again goes on where the last one stood.
         contenders = await self.contenders(call, stored)
         able = [contender for contender in contenders if not contender.is_error]
         outputs = [contender.parked.output for contender in able]

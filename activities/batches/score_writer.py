@@ -87,6 +87,8 @@ async def _to_langfuse(send: Send, scores: Sequence[TraceScore]) -> list[str]:
 
     Langfuse knows a score by its id and its time: one that is there keeps its time, so that it is changed and not doubled.
     """
+    # A server that takes no list, or refuses a whole one for one of its scores, gets the scores one by one. So
+    # the others are written, and each problem is named.
     refused = list[str]()
     for part in (scores[at : at + SENT] for at in range(0, len(scores), SENT)):
         there = await send("GET", f"api/public/v3/scores?limit={SENT}&id={','.join(str(score.id) for score in part)}", None)

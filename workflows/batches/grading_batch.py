@@ -115,6 +115,8 @@ class GradingBatchWorkflow(GradingBatch):
         opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
         self._due.extend(opened.stretches)
         self._webhooks, self._slots, self._in_turn = opened.webhooks, opened.slots, opened.in_turn
+        # However the run ends, the store is told. Otherwise a batch that was cancelled, or refused in the middle,
+        # would be shown as running for ever.
         try:
             await self._run_shards(batch)
         except asyncio.CancelledError:
@@ -123,6 +125,7 @@ class GradingBatchWorkflow(GradingBatch):
         except ApplicationError as error:
             await self._close(batch, error.message, stopped=True)
             raise
+        # What `again` names was asked for once. A new run that kept it would open cases again that have ended since.
         if self._due and self._pause_reason is None:
             workflow.continue_as_new(batch.model_copy(update={"again": None}))
         return await self._close(batch, self._pause_reason)
@@ -164,6 +167,8 @@ class GradingBatchWorkflow(GradingBatch):
         name = f"shard/{batch.batch_id}/{stretch[0]}-{stretch[1]}/{workflow.info().run_id[:8]}-{self._opened}"
         try:
             handle = await workflow.start_child_workflow(BatchShard.run, request, id=name, priority=self._priority)
+            # A pause, or another number of shards, may come while this one is starting and cannot be signalled yet. So
+            # both are looked at once more when it has started.
             if task in self._open:
                 self._open[task] = handle
             if self._pause_reason:
@@ -179,6 +184,8 @@ class GradingBatchWorkflow(GradingBatch):
         self._ended.append(ended)
         self._slots = (self._resizes and ended.slots) or self._slots
         self._pause_reason = self._pause_reason or ended.held
+        # A shard that leaves cases and has ended none makes no progress. It counts as lost, or the batch would open
+        # it for ever.
         if ended.left and not (self._pause_reason or ended.passed or ended.failed or ended.errors or ended.ungraded or ended.unsure):
             self._reopen(stretch, f"of the cases {stretch[0]} to {stretch[1] - 1} none comes to an end")
         elif ended.left:
@@ -515,6 +522,9 @@ async def _judge_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAns
             return drafted
     if plan.kind != "calls":
         return await _run_workflow(name, call, calls)
+    # Questions are asked in waves. Where votes are asked only until they decide, the first wave is the fewest
+    # that may do so. Each answer then names those that are due, found from all answers in the store. Otherwise
+    # one wave asks everything.
     answers, asked = list[CaseAnswer](), set[int]()
     few = call.decides and plan.first and workflow.patched(FEW_VOTES)
     units = set(plan.first if few else range(max(plan.units, 1)))
@@ -556,6 +566,8 @@ async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnsw
             return await _record_failure(call, "case", CaseFailed(error.message, Usage()), name, calls)
         if request.known is not None or request.type is None:
             return request.known or CaseAnswer()
+        # The workflow's id is made of batch and case, so a case never has two at once. A failure that says who was
+        # away leaves the case for later, and any other one ends it.
         workflow_id = f"{call.batch_id}/{name}"
         try:
             with calls.under_way():

@@ -41,6 +41,8 @@ class MonitoringWorkflow(contract.Monitoring):
         collected: contract.CollectedTick = await workflow.execute_activity(  # type: ignore[call-overload]  # no overload takes a config
             "collect", call, result_type=contract.CollectedTick, summary=f"collect {tick.monitor}", priority=priority, **COLLECT_CALL
         )
+        # Ticks that an earlier workflow left come first, one after the other. Each has its number and its batch in
+        # the store, so one that is tried again is neither judged nor settled twice.
         for due in collected.due:
             problem = None if due.batch is None else await _judge(due.batch, priority)
             ended = call.model_copy(update={"number": due.number, "problem": problem})
@@ -74,6 +76,8 @@ class MonitorBackfillWorkflow(contract.MonitorBackfill):
 
 async def _judge(batch: BatchRequest, priority: Priority) -> str | None:
     """Judge a tick's runs, and return why that ended early; None where it did not."""
+    # The batch's id belongs to the tick, so one tick never has two batches at once. If an earlier workflow of it
+    # was ended from outside, its batch is still about to end, and the start is tried until it has.
     for _ in range(TRIES):
         try:
             child = await workflow.start_child_workflow(

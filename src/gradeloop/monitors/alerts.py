@@ -71,6 +71,8 @@ def finished_report(
     report: TickReport, runs: Sequence[JudgedRun], cost_usd: float | None, problem: str | None, anchors: AnchorCounts | None = None
 ) -> TickReport:
     """Return a tick's report with the results of its runs and anchors; rates count only sampled runs."""
+    # Runs that a rule takes are taken for what they are, such as for an error. Counted among the sampled ones
+    # they would shift the rate away from that of production, so they have one of their own.
     sampled = [run for run in runs if run.why == "sampled"]
     verdicts: list[MonitorVerdict] = [run.verdict for run in sampled]
     names = sorted({run.stratum for run in sampled if run.stratum is not None})

@@ -145,6 +145,8 @@ class ReceivedSpans:
         try:
             return await self._store.write_soon(lambda connection: _Keeping(connection, self._settings).keep(spans))
         except ValueRefused:
+            # The store says only that some value is refused, and nothing of the request is written then. So each span is
+            # written by itself: the others are kept, and the trace says that it lacks one.
             if len(spans) > 1:
                 return reduce(KeptSpans.plus, [await self.keep([span]) for span in spans])
             await self.keep([ReceivedSpan.refused(spans[0].trace_id, f"a span was refused: {UNSTORABLE}")])

@@ -501,6 +501,9 @@ class MonitorBackfiller:
         if call.share is not None:
             definition = definition.model_copy(update={"sample": call.share, "strata": {}})
         place = contract.SOURCES.find(definition.source.kind).since(definition.source, call.since, monitor.cursor)
+        # The gate is kept before anything waits, and its total is written when all is read. Ticks judge the runs
+        # meanwhile, but ask for the answer only once the total is known. A reading that broke off begins again under
+        # the same gate.
         if not call.preview:
             await self._store.write(lambda connection: _begin_backfill(connection, call))
         report, seen = contract.BackfillReport(), set[str]()
@@ -523,6 +526,8 @@ class MonitorBackfiller:
     ) -> contract.BackfillReport:
         """Return the report with some more runs, of which those that are chosen wait from now on."""
         known = await self._store.read(lambda connection: _known(connection, definition.name, list(runs)))
+        # A run that has a verdict is not judged again, and one that waits is left to the tick that takes it. One that
+        # ended as an error, or was left out, may get its verdict now.
         done = {sha256 for sha256 in runs if sha256 in known and known[sha256].verdict in DECIDED}
         waiting = {sha256 for sha256 in runs if sha256 in known and known[sha256].waits} - done
         read = [read_run(definition, run, sha256) for sha256, run in runs.items() if sha256 not in done | waiting]

@@ -214,6 +214,9 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
     known = _known(connection, definition.name, [run.run_sha256 for run in found.runs])
     new = [run for run in found.runs if run.run_sha256 not in known]
     affordable = left is None or left > 0
+    # Runs, cases, the batch's request and the cursor are written in one transaction. Otherwise a crash could move
+    # the cursor past runs that no batch judges. Runs that have waited come first and those of a backfill last, so
+    # that a backfill holds up nothing new.
     given_up = _give_up(connection, definition.name, now)
     batch = _TickBatch(connection, definition, tick)
     late = batch.add_waiting(number, TICK_RUNS) if affordable else 0
@@ -255,6 +258,8 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
 
 
 def _row_of_run(name: str, number: int, run: ReadRun, *, affordable: bool) -> dict[str, object]:
+    # A chosen run that the day's budget does not cover is kept with its whole case. The cursor moves past it, so
+    # no later tick would find it in the source again.
     chosen = run.why in {"sampled", "always"}
     why = run.why if affordable or not chosen else "over budget"
     waits = why == "over budget" and run.case is not None
@@ -364,6 +369,8 @@ def _finish_tick(connection: Connection, name: str, number: int, problem: str | 
     row = connection.execute(select(ticks).where(ticks.c.monitor == name, ticks.c.number == number)).mappings().first()
     if row is None:  # it was forgotten meanwhile
         return FinishedTick()
+    # An attempt whose answer was lost has written the end already. The next one only reads it: its alerts are
+    # returned again, and nothing is counted twice.
     if not row["settled"]:
         _write_tick_end(connection, monitor, row, problem)
     return _finished_tick(connection, monitor.definition, number)
