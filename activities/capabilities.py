@@ -78,6 +78,8 @@ class WorkerServices:
 
     def refuse_unservable(self, settings: GradingSettings) -> None:
         """Raise ApplicationError of type `InvalidRequest` for what this worker cannot serve, of generator or grader, before any call."""
+        # All that only the worker can know is checked before the first call, in one place. Otherwise a thread would
+        # pay for drafts and only then hear that nobody can grade them.
         grader_tools = settings.grader.tools if settings.grader else ()
         try:
             if settings.generator.model is not None:

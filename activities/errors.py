@@ -324,6 +324,9 @@ def _report(error: Exception) -> Mapping[str, object]:
 
 def reported_codes(report: Mapping[str, object]) -> tuple[str, ...]:
     """Return a provider's own names for an error, the most exact first; those of the provider behind it last."""
+    # Google reports a used-up day as a rate limit, and only the quota's id says `PerDay`. Read as an empty quota,
+    # the call fails or falls back at once. Read as a rate limit, it would be waited for until the outage timeout,
+    # for nothing.
     details, metadata = _part(report, "details"), _part(report, "metadata")
     daily = "insufficient_quota" if any("PerDay" in str(violation.get("quotaId")) for violation in _violations(report)) else None
     flagged = "content_filter" if metadata.get("reasons") or metadata.get("flagged_input") else None  # OpenRouter's moderation
@@ -438,6 +441,9 @@ def invalid(why: str) -> ApplicationError:
     return ApplicationError(why, type=InvalidRequest.__name__, non_retryable=True)
 
 
+# While the store is away, the call is tried until its own time-out, since nothing is lost by waiting. Any
+# other error, a value that the store refuses included, may be one of the moment. After twenty attempts it
+# counts as permanent.
 @asynccontextmanager
 async def store_attempt() -> AsyncIterator[None]:
     """Do an attempt of a call that only reads or writes the store; it is repeated while this worker cannot use the store.

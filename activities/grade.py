@@ -109,6 +109,8 @@ class GraderActivities:
         state.limits = self._services.calls.limits(settings.outage_timeout)
         messages = call.shown(await self._services.threads.messages(call.thread.messages))
         scratch = await self._services.threads.messages(call.scratch)
+        # The model is chosen before the prompt is built. A fallback may need its answer in another form, and may not
+        # take tools beside a schema.
         choice = state.choose(self._judge(call, settings), call.taken)
         await self._services.calls.understand(choice.model, state)
         added = (last_turn_message(),) if call.last and not is_turn_limit(scratch) else ()
@@ -129,6 +131,8 @@ class GraderActivities:
             notes=model_notes(request.spec),
             prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
         )
+        # At the last turn a reply is read as an answer even if it calls tools. Nobody runs these any more, and the
+        # conversation has to end.
         if message.tool_calls and not call.last:
             return paid
         reading = parse_verdict(message.content, group, question.due, earlier=earlier_answers(scratch), tag=request.tag)

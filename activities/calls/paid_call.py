@@ -323,6 +323,9 @@ class ModelCalls:
         if fault.usage is not None:
             state.spent += fault.usage
             permit.usage = fault.usage
+        # The failure is counted before the decision, which looks at the counts. Where a limit refused the call, the
+        # limiter says how long it waits, since it knows the others in the queue. The time since which it waits is its
+        # place there, and goes with it to the next attempt.
         state.fail(state.failed.after(fault, now))
         alone = state.failed.judge(fault, state.limits, now, lambda moment: providers.answered_since(spec, moment))
         decision = choice.after_failure(fault, state.failed, alone, state.limits, now)

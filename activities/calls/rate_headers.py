@@ -16,6 +16,7 @@ from gradeloop.contract.provider import DRAFT_CHARACTERS
 MINUTE = 66.0
 """Seconds: a limit that is full again within them counts by the minute."""
 
+# As in `6m0s`, `8.64s` and `20ms`: an `m` with an `s` behind it stands for milliseconds and not for minutes.
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _UNITS = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
 
@@ -77,6 +78,8 @@ def kept_headers() -> Iterator[KeptHeaders]:
 
 def keep_streamed(event: dict[str, JsonValue]) -> str:
     """Return what an event of the call's stream has brought, and keep how much; one that repeats what came before brings nothing."""
+    # Protocols whose events have types send a text in deltas, and once more as a whole when it is complete. Only
+    # the deltas count, or each reply would be counted twice.
     kind = event.get("type")
     text = _written(event, _WRITTEN) if kind is None or "delta" in str(kind) else ""
     if (kept := _LAST.get()) is not None:
@@ -131,6 +134,8 @@ def reported_limits(headers: Mapping[str, str], now: datetime | None = None) -> 
             texts = [headers.get(form.format(part=part, what=what)) for part in ("limit", "remaining", "reset")]
             if (read := _read(texts, at)) is not None:
                 found[what] = read
+    # A limit without a name, as OpenRouter sends it, counts requests. One that is named so is more exact and
+    # takes its place.
     plain = _read([headers.get(f"x-ratelimit-{part}") for part in ("limit", "remaining", "reset")], at)
     return {"requests": plain} | found if plain is not None else found
 

@@ -101,6 +101,8 @@ def used_today(connection: "Connection", tenant: str) -> Usage:
     row = connection.execute(select(days).where(days.c.tenant == tenant, days.c.day == _today())).one_or_none()
     if row is None:
         return Usage()
+    # One call without reported tokens makes the sum of its day unknown, and a budget in tokens then allows no
+    # other. If it counted as 0, a model that reports nothing would be free.
     return Usage(input=None if row.unreported else row.tokens, calls=row.calls, cost_usd=row.cost_usd)
 
 

@@ -318,6 +318,8 @@ class Providers:
                 raise ModelFault("config", why, model=spec.id)
 
     def _complaint(self, spec: ModelSpec) -> str | None:
+        # Only the first complaint is said: an unknown provider, a missing package, then the address, the key and the
+        # settings. Each is of use only once those before it are cured.
         if spec.provider == "scripted":
             known = self.script or not self.needs_keys
             return None if known else f"{spec.id!r} needs a file of replies; name it with `scripted:` where the worker is started"

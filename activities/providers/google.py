@@ -84,6 +84,8 @@ def _merge(body: base.JsonObject, chunk: base.JsonObject) -> None:
     """Take the next chunk of a reply in: parts are added, all else is the newest."""
     if chunk.get("error"):
         raise base.error_in_reply(chunk["error"], status=200)
+    # A chunk brings only new parts and tokens, but its usage and its reason to end replace those before. So lists
+    # are joined, and everything else is taken from the newest.
     candidate, newest = _candidate(body), _candidate(chunk)
     parts, tokens = [*_parts(candidate), *_parts(newest)], [*_tokens(candidate), *_tokens(newest)]
     body.update(chunk)

@@ -349,6 +349,8 @@ def _choice(body: base.JsonObject) -> base.JsonObject:
 
 
 def _refuse_unfinished(choice: base.JsonObject, message: base.JsonObject, request: ModelRequest, usage: Usage) -> None:
+    # A reply counts only if it is whole, which its reason to end says. A cut answer may be valid JSON with rows
+    # missing, and a reason that is not known could mean that.
     reason = choice.get("finish_reason")
     if message.get("refusal") or reason == "content_filter":
         raise base.refused(message.get("refusal") or reason, usage)

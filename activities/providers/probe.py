@@ -117,6 +117,10 @@ async def _model_rows(client: "AsyncOpenAI") -> list[JsonObject]:
     return list(objects_in(answer.get("data") if isinstance(answer, dict) else answer))
 
 
+# Two requests at most. The first asks for all that a grader would like to have. A server that takes it for a
+# wrong one is asked again with the least that a schema needs. One that refuses both gets tags from then on.
+# Another error without a reply says nothing of schemas, so nothing is settled, and the server is asked again
+# later.
 async def _tried(attempt: Attempt, spec: ModelSpec, kind: ServerKind) -> Description:
     """Make the trial: with bounds and streamed, and plainly where the server takes that for a wrong request."""
     trial = await attempt(_request(spec, bounded=True), True)
@@ -179,6 +183,9 @@ async def _limits(client: "AsyncOpenAI", endpoint: Endpoint, model: str, kind: S
                 return answer if isinstance(answer, dict) else {}
         return {}
 
+    # What counts is the context with which the model is loaded, which may be smaller than what it could take. So
+    # what a kind's own question says takes the place of the list of models. TGI's list does not show what it is,
+    # so a local server of no known kind is asked for its `/info` as well.
     context = _number(row, "max_model_len") or _number(row, "context_length") or _number(row, "context_window")
     slots, weights = None, _number(row, "meta", "n_params", most=MOST_WEIGHTS)
     if kind == "llamacpp":

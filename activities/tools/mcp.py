@@ -150,6 +150,9 @@ def _name_of(operation: Any) -> str:  # noqa: ANN401 - an activity of the packag
     return str(defined.name) if defined else ""
 
 
+# A tool that its server does not mark as read-only may change something. So it is called only if the worker's
+# owner has listed it as one that writes. The mark is looked at again before calls, since servers change their
+# tools.
 def _problem(server: str, name: str, listed: dict[str, Any] | None, settings: McpSettings) -> str:
     """Return why a tool may not be called; empty where it may."""
     if listed is None:

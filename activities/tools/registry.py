@@ -177,6 +177,8 @@ class ToolRegistry:
             needs = f"; it needs {', '.join(tool.required)}" if tool.required else ""
             cure = "a check takes it as its only required parameter, beside the arguments that the rubric gives"
             raise InvalidRequest(f"{where}: the tool {name!r} needs more than the draft{needs}; {cure}")
+        # The draft is not known yet, so an empty text stands for it. Mistakes only of that parameter say nothing
+        # about the rubric and are ignored.
         try:
             tool.arguments.model_validate({**given} if tool.takes_draft else {**given, parameter: ""})
         except ValidationError as error:
