@@ -99,6 +99,8 @@ def account_of(
         """Yield the values within a value, and where each is unless it is named; those in a text that is JSON at the text's place."""
         if place in apart:
             return
+        # A text that is itself JSON counts by its values, since formats are read out of such texts, too. Its values
+        # have the place of the text: no path of the file leads further.
         if isinstance(inner, str) and inner.lstrip()[:1] in ("[", "{") and inner not in shown.whole:
             inner, is_text = structured(inner), True
         is_named = is_named or place in left_out or (isinstance(inner, dict) and bool(named(str(inner.get("type") or inner.get("key")))))
@@ -110,6 +112,8 @@ def account_of(
 
     found, lost = Account(), dict[str, tuple[Place, str]]()
     for text, path, place in leaves(value):
+        # To look for a text within others is the costly part. It is spared for a path that has lost a text already,
+        # and once the refusal has as many paths as it names.
         sought = place is not None and path not in lost and len(lost) < MOST_PATHS  # else it is refused in any case
         is_shown = text in (shown if sought else shown.whole)
         kind: Kind = "shown" if is_shown else "metadata" if text in kept else "left_out"

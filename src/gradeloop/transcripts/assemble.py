@@ -194,6 +194,9 @@ def read_side(value: Json, role: str, kind: str) -> list[RunMessage]:
     return _read_object(value, role, kind) if isinstance(value, dict) else [other_message(role, kind, value)]
 
 
+# The tests go from the most exact to the least: messages, lists that hold messages, the parts of a single
+# message. A list that is none of these is kept as its JSON. A guess at its items could show data as something
+# that was said.
 def _read_list(value: list[Json], role: str, kind: str) -> list[RunMessage]:
     if all(is_message(item) for item in value):
         return parse_messages(value)
@@ -228,6 +231,8 @@ def _read_object(value: dict[str, Json], role: str, kind: str) -> list[RunMessag
     if (inner := next(lists, None) or next(filter(None, more), None)) is not None:
         return [*before, *read_side(inner, role, kind)]
     prompts = [text for text in value.get("prompts") or () if isinstance(text, str)] if isinstance(value.get("prompts"), list) else []
+    # A text counts as said only where it is all that the object holds. Beside other fields nobody can tell which
+    # of them were said. So an object without `prompts` is kept as its JSON.
     filled = [(key, inner) for key, inner in value.items() if inner not in (None, "", [], {})]
     if len(filled) == 1 and filled[0][0] in _TEXT_KEYS and isinstance(filled[0][1], str):
         return read_side(filled[0][1], role, kind)

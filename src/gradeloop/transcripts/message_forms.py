@@ -158,6 +158,9 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     """
     if not isinstance(value, dict):
         raise UnreadableMessage(f"{clip(str(value))} is not a message; write an object with role and content")
+    # Other shapes are first made into messages with roles, so that content, calls and results are read in one
+    # place. An item of a type that is not known yet is kept as its JSON. Providers add types, and a refusal would
+    # make whole runs unreadable.
     if (other := next((messages_of for is_of, messages_of in _RESHAPED if is_of(value)), None)) is not None:
         yield from _reshaped(other(value))
         return
@@ -180,6 +183,8 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     name = value.get("name") or value.get("function")
     fields: dict[str, Json] = {"name": name if isinstance(name, str) else None, "metadata": _metadata(value, blocks)}
     calls = _calls_of(value, {part.call for block in blocks for part in block.parts if isinstance(part, ToolCallPart)})
+    # Calls of another role are refused, since judges would take them for the agent's. Only tau2's user has tools,
+    # too, and its calls say so by `requestor`.
     if calls and role != "assistant" and not (role == "user" and "requestor" in dict_of(value["tool_calls"][0])):
         raise UnreadableMessage(f"tool_calls belong to role 'assistant', not {role!r}")
     if role == "tool":

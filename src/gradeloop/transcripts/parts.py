@@ -276,6 +276,9 @@ def _media(part: dict[str, Json]) -> ReadPart:
     if isinstance(part.get("image_urls"), list):  # OpenHands
         images = parts_in([{"type": "image", "url": url} for url in part["image_urls"]])
         return ReadPart(tuple(images), _unread(part, "image_urls"))
+    # Every provider nests a file in its own way. So the part and what it nests are read as one object, by all
+    # names that content, address and type may have. A part in which none of them is found is kept as its JSON,
+    # since a judge may need it.
     inner = next((part[key] for key in _CONTENTS if key in part), None)
     source = dict_of(inner) or ({"url": inner} if isinstance(inner, str) and "://" in inner[:20] else {})
     both = {**part, **source}

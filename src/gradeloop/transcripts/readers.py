@@ -193,6 +193,8 @@ class _Reader:
 
     def _lines(self) -> Iterator[AgentRun]:
         """Yield the runs of lines; a file whose first line only opens a value is read whole, as values one behind the other."""
+        # A file that is named as lines may hold one value over several lines, several such values, or a saved stream.
+        # The first line shows it: one that only opens a value, or begins an event, is not a value of its own.
         rows = self._text_lines()
         first = next(rows, None)
         if first is None:
@@ -273,6 +275,8 @@ class _Reader:
                     why = f": the evaluation ended with {status}{f', {error}' if error else ''}" if status not in (None, "success") else ""
                     raise InvalidRequest(f"{path} has no samples{why}; nothing can be judged")
                 self._reading.formats[str(path), "Inspect log", "an archive with samples"] += 1
+                # Each sample is unpacked by itself. So a damaged one can be left out, and an archive may be larger than the
+                # memory.
                 for name in names:
                     try:
                         run = self._sample(archive, name, task, about.get("model"))

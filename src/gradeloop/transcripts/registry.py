@@ -204,6 +204,8 @@ _BESIDE_LISTS |= {"name", "metadata", "created_at", "version", "project_name"}
 """Keys that an answer of an API has beside its list."""
 
 
+# An object is opened only where no format knows it as it is. Beside its list may stand only what an API says
+# about the list, since anything else would be lost without a word.
 def envelope_of(value: Json) -> str | None:
     """Return the key under which an object has the list that its runs are in; None where it is a run itself."""
     if not isinstance(value, dict) or find_format(value) is not None:

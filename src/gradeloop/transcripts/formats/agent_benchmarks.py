@@ -45,6 +45,8 @@ def _are_events(events: list[Json]) -> bool:
         str(row.get("kind")) in _OPENHANDS_KINDS or ("role" not in row and "source" in row and {"action", "observation"} & set(row))
         for row in rows
     ]
+    # New versions add kinds of events. One that is not known yet counts beside events of known kinds. Otherwise
+    # one new event would make a whole file unreadable.
     new = [isinstance(row.get("kind"), str) and "source" in row and "role" not in row for row in rows]  # of a kind that is not known yet
     return len(rows) == len(events[:20]) and any(known) and all(map(any, zip(known, new, strict=True)))
 
@@ -171,6 +173,9 @@ def _of_ticks(ticks: list[dict[str, Json]]) -> list[dict[str, Json]]:
     """Return the messages of a call in which both sides may speak at the same time: what each says in one utterance is one message."""
     rows: list[dict[str, Json]] = []
     speaking: dict[str, tuple[dict[str, Json], set[str]]] = {}
+    # The pieces of both sides alternate. A piece that shares an id with what its side is saying goes on with
+    # that, whatever the other said in between. Without ids it goes on only with the newest message. A call of a
+    # tool ends what its side was saying.
     for tick in ticks:
         for side, role in (("agent", "assistant"), ("user", "user")):
             chunk, calls = dict_of(tick.get(f"{side}_chunk")), objects_in(tick.get(f"{side}_tool_calls"))
@@ -276,6 +281,8 @@ def parse_sample(sample: Json, task: str, model: object = None) -> AgentRun:
         raise UnreadableMessage(f"{clip(str(sample))} is not a sample of an Inspect log: it has no messages")
     attached = dict_of(sample.get("attachments"))
     messages = _messages_of(sample, attached)
+    # A sample that broke off is judged with its error as a last record. One that broke off before anything was
+    # said holds nothing that could be judged.
     error = dict_of(sample.get("error"))
     if not messages and error:
         raise UnreadableMessage(f"the sample ended with an error before anything was said: {clip(text_of(error.get('message')))}", "error")

@@ -58,6 +58,9 @@ def _recognise_claude_code(value: Json) -> str | None:
     rows = objects_in(value)[:50]
     if not rows or not all(isinstance(row.get("type"), str) for row in rows):
         return None
+    # The types user and assistant are common words, so one of a session's own keys has to stand beside them. A
+    # file may begin with lines that are only about the program. Then each of its types has to be one that a
+    # session has.
     spoken = [row for row in rows if row["type"] in {"user", "assistant"}]
     named = any(_SESSION_KEYS & set(row) for row in spoken)
     if spoken and named and all(isinstance(row.get("message"), dict) for row in spoken):
@@ -83,6 +86,8 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     metadata: dict[str, JsonValue] = {}
     for at, row in lines:
         kind = _kind_of(at, row)
+        # Subagents talk in side lines, or within lines of progress, between those of the main agent. Each gets a
+        # transcript of its own: read in the order of the file, two conversations would be one.
         is_side = row.get("isSidechain") or row.get("parent_tool_use_id")
         branch = str(first_of(row, "agentId", "parent_tool_use_id") or "subagent") if is_side else "main"
         if kind == "progress" and isinstance(said := dict_of(dict_of(row.get("data")).get("message")).get("message"), dict):
@@ -192,6 +197,8 @@ def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     messages: list[RunMessage] = []
     metadata: dict[str, JsonValue] = {}
     failed: set[str] = set()
+    # The items are the conversation, and events repeat them. So only two facts are taken from events: errors, and
+    # that a call failed, which its result does not say.
     for at, row in lines:
         kind, payload = str(row.get("type")), dict_of(row.get("payload"))
         with inside(at):
@@ -314,6 +321,9 @@ def _mini_swe_message(row: Json, at: int, waiting: list[str]) -> Iterator[RunMes
     if extra.get("interrupt_type") == "FormatError":  # the answer that could not be used stands beside what the model was told of it
         with inside("extra", "response"):
             yield from _mini_swe_answer(extra)
+    # Without tool calls, the agent takes commands out of the answer's text, and the user's next messages bring
+    # their outputs. To show them as calls with results, each command gets an id, and the outputs are theirs in
+    # order.
     bare = [dict_of(action).get("command") for action in objects_in(extra.get("actions")) if "tool_call_id" not in action]
     kept = _mini_swe_extra(extra)
     beside: dict[str, JsonValue] = {"extra": kept} if kept else {}
@@ -449,6 +459,8 @@ def split_claude_code(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]
     return [_once(lines) for lines in sessions.values()]
 
 
+# Summaries and snapshots stand before the lines that they belong to. So the lines are walked from the last to
+# the first, and such a line takes the session that was seen just before.
 def _owners(rows: Sequence[dict[str, Json]]) -> list[str | None]:
     """Return the session of each line: its own, for a summary that of the message it names, else that of the next line or the last one."""
     by_message = {str(row["uuid"]): str(session) for row in rows if row.get("uuid") and (session := _session_of(row)) is not None}
@@ -479,6 +491,8 @@ def _continued(rows: Sequence[dict[str, Json]], owners: Sequence[str | None]) ->
             parent = first_of(row, "parentUuid", "logicalParentUuid")
             first[owner] = None if parent is None else str(parent)
     roots = {owner: owner for owner in dict.fromkeys(owner for owner in owners if owner)}
+    # A session that was resumed under a new id begins with the answer to a message of the one before it. Of two
+    # that answer each other, only the first is taken for a part of the other, or neither would have a beginning.
     for owner, parent in first.items():
         if parent is not None and parent not in messages[owner]:
             above = next((other for other, own in messages.items() if other != owner and parent in own and roots[other] != owner), None)

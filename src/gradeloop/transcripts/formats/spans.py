@@ -160,6 +160,8 @@ def _history_of(span: Span) -> list[RunMessage]:
     for name, more in span.events:
         if name == "gen_ai.client.inference.operation.details":
             attributes = {**more, **attributes}
+    # A span may have its messages several times, by older conventions beside the current one. Only the first
+    # convention that has any is read, the current one before the others.
     keys = ("gen_ai.system_instructions", "gen_ai.input.messages", "gen_ai.output.messages")
     system, given, answered = (structured(attributes.get(key)) for key in keys)
     if given is not None or answered is not None:

@@ -192,6 +192,8 @@ def _set_argument(arguments: dict[str, Json], piece: dict[str, Json]) -> None:
     """Set the argument at a piece's `jsonPath`; a text goes on with what is there."""
     path = str(first_of(piece, "jsonPath", "json_path") or "")
     steps = [int(step[4]) if step[4] else next(filter(None, step.groups()), "") for step in _STEPS.finditer(path)]
+    # The steps have to make up the whole path. A part of it that the pattern passes over would put the value in
+    # another place.
     if not steps or "$" + "".join(step[0] for step in _STEPS.finditer(path)) != path:
         raise UnreadableMessage(f"a piece of a call's arguments has the path {clip(path)}; write one like $.city or $.days[0]")
     value = next((piece[key] for key in _VALUES if piece.get(key) is not None), None)

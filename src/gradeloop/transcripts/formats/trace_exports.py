@@ -70,6 +70,8 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
             if row["type"] == "GENERATION":
                 histories.append(assemble.exchange(row.get("input"), row.get("output")))
         steps.append(_step(row, first_of(row, "parentObservationId", "parent_observation_id"), error, tool))
+    # The calls of models hold what was really sent. The trace's own input and output sum them up, and other
+    # observations repeat them. So these are read only where no call has messages, the outline first.
     outline = assemble.exchange(trace.get("input"), trace.get("output"))
     if not any(histories) and not outline:
         histories = [
@@ -235,6 +237,8 @@ def _parse_agents(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessa
         trace["steps"] += [data] if _RUN_TYPES[kind] == "chain" else []
         reply = dict_of(data.get("response"))
         given, answered = {**without(reply, "output"), "input": data.get("input")}, data.get("output") or reply.get("output")
+        # The reader of LangSmith wants one root for each trace. The SDK exports the trace beside its spans, or not at
+        # all. So the trace itself becomes a run, and a span whose parent is not there stands below it.
         run = {"id": row.get("id"), "parent_run_id": row.get("parent_id") if str(row.get("parent_id")) in ids else own}
         run |= {"start_time": row.get("started_at"), "run_type": _RUN_TYPES[kind], "name": data.get("name") or kind}
         run |= {"error": error if error.get("data") else error.get("message")}

@@ -126,6 +126,8 @@ def _parse_batch(value: Json, name: str) -> Iterator[AgentRun]:
             said = _api_body(response)
         yield run_of(run_id, [*asked, *said], without(value, "request", "response", "key", "id", *_REQUEST))
         return
+    # A request that failed is refused. Read as a run without an answer, it would be judged as a bad one, though
+    # the provider failed and not the model.
     error = value.get("error") or dict_of(response.get("body")).get("error") or result.get("error")
     if "custom_id" not in value:
         error = error or response.get("error") or value.get("status") or "there is no reply"
