@@ -141,6 +141,7 @@ def choose_sandboxes(use: SandboxMode = "auto", read_only: Sequence[str] = (), *
     programs: Sandbox | None = None
     commands: Sandbox | None = None
     for box in wanted:
+        # A self-test starts programs and takes its time, so the search ends with the first sandboxes that will do.
         if programs is not None and commands is not None and not all_of_them:
             break
         test = self_test(box)

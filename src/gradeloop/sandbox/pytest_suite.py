@@ -236,6 +236,9 @@ def _read_events(stdout: str, key: str) -> _Events:
     return events
 
 
+# Blame comes before counting. What the suite or the machine has done wrong raises, since it says nothing
+# about the draft, and all else is the draft's. Only a run without failures has to be proved, since a draft
+# gains nothing by a forged failure.
 def _judge(ended: Execution, events: _Events, expected: _Expected) -> SuiteRun:
     for (why,) in events["unfit"]:
         raise UnfitSuite(why)
@@ -280,6 +283,8 @@ def _failures(events: _Events, expected: _Expected) -> dict[str, str]:
             failed.setdefault(name, why)
         elif when == "teardown":  # of what the whole run has set up
             failed["the end of the run"] = why
+    # A draft may leave tests out to hide that it fails them. So a skip counts as one only where the suite itself
+    # speaks of skipping.
     for name, *_ in events["skipped"]:
         if name not in beside and not expected.mentions("skip", "Skip", "xfail", "expectedFailure"):
             failed.setdefault(name, "it was left out, which the suite does nowhere")
@@ -297,6 +302,9 @@ def _left_out(events: _Events, expected: _Expected) -> dict[str, str]:
     ran = {name for word in ("passed", "skipped", "failed") for name, *_ in events[word]}
     deselected = {name for (name,) in events["deselected"]}
     missing = known - ran - (deselected if may_choose else set())
+    # The tests in `begun` were read from the source before the draft could be imported. One that was never
+    # collected has been taken away. Where the suite chooses among its tests, nobody can tell who did that, so
+    # only those that were collected have to run.
     if not may_choose:
         files = {name.partition("::")[0] for name, *_ in events["left out"]}
         found = {name.partition("[")[0] for name in known}

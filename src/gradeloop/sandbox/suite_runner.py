@@ -71,6 +71,9 @@ def _message(report: pytest.TestReport | pytest.CollectReport) -> str:
     return _last_lines(str(report.longrepr)) if crash is None else str(crash.message).strip()[:CHARACTERS]
 
 
+# These have to be collected whatever the draft does. So only those count that the source itself shows to be
+# tests. A second definition, a decorator that is not pytest's mark, or another base class may turn a function
+# into anything.
 def _tests(tree: ast.Module) -> Iterator[str]:
     """Yield the tests of a file that nothing but pytest's own marks decides about, as `name` or `Class::name`."""
     seen = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
