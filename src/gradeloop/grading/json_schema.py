@@ -82,6 +82,8 @@ def compile_javascript(pattern: str) -> Any:  # noqa: ANN401 - RE2's own type, o
 def _translated(pattern: str, *, python: bool) -> str:
     """Return the pattern in the words of RE2, or of Python."""
     parts, inside = list[str](), False
+    # Escapes, white space and classes mean other characters in JavaScript than in RE2 or Python, and `$` is the
+    # very end of the text. Only Python's `$` also stands before a last line break, so it becomes `\Z` there.
     for token in _TOKEN.finditer(pattern):
         text = token[0]
         if token["code"] or token["control"]:

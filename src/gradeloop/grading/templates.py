@@ -240,6 +240,8 @@ class _Unfit(Exception):
 @lru_cache(maxsize=256)
 def _parse(text: str) -> "nodes.Template":
     """Return what a template that uses only what is allowed says, cached for the next case with the same text."""
+    # The tree is walked by a list and its depth is counted. How deep recursion may go depends on the stack that
+    # is left, so a template could be taken at one time and refused at another.
     tree: nodes.Template = _parser()(_environment(), text).parse()
     rest: list[tuple[Any, int, bool]] = [(tree, 0, False)]
     while rest:

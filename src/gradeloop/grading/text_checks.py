@@ -433,6 +433,8 @@ def _is_sql(text: str, value: JsonValue) -> Gap:
         parsed = [statement for statement in sqlglot.parse(text, read=dialect) if statement is not None]
     except (SqlglotError, RecursionError) as error:
         return f"it is not SQL: {clip(str(error).splitlines()[0] if str(error) else type(error).__name__, 200)}"
+    # The parser is lenient: a lone name is an expression to it, and words that it does not know are a command. So
+    # only statements of known kinds count as SQL.
     if not parsed or any(isinstance(statement, exp.Command) or not isinstance(statement, _statements()) for statement in parsed):
         return "it is not SQL"
     used = {("allowedTables", table.name) for statement in parsed for table in statement.find_all(exp.Table)}

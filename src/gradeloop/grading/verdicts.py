@@ -276,6 +276,9 @@ def _merge_rows(
     `names`: what the answer calls the criteria, by id: their keys by default.
     """
     names = names or names_of(group.ids)
+    # A new row takes the place of an earlier one, so that a repair may correct what stood. Ids are named as
+    # missing only where some rows are there. After the repairs one more turn asks only for those; without any row
+    # the grader has failed.
     problems = tuple(islice(_row_problems(own, group, names), MISTAKES))
     rows = {row.id: row for row in (*known.criteria, *own)}
     missing = tuple(name for name in asked if name not in rows)

@@ -34,6 +34,8 @@ def form_of(model: ModelSpec, grader: Grader, known: AnswerForm | None = None) -
         grader: The grader, which may ask for the full or the short prompt.
         known: The form of the conversation so far, or of an earlier one with the same judge.
     """
+    # A form that is known stays, so that a judge's prompts begin alike and a repair has the form of its answer.
+    # It is chosen anew for another model, such as a fallback, and where the grader asks for another prompt.
     if known is not None and known.model == model_key(model) and grader.prompt in {None, known.profile}:
         return known
     takes = capability_of(model)
