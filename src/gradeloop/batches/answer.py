@@ -299,6 +299,8 @@ def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_
     """Return the answer of a batch, which agrees with the exit code of its gate; the arguments are those of `gate_exit_code`."""
     if summary.status in {"paused", "stopped"}:
         return BatchAnswer("PAUSED" if summary.status == "paused" else "STOPPED", one_line(summary.reason or ""))
+    # The order decides which word a batch gets. One that was paused or stopped has no answer, whatever its rate
+    # is. Cases that are still open keep it from having one, unless the answer was known without them.
     code = gate_exit_code(summary, allow_errors=allow_errors, pass_rate=pass_rate)
     decided = summary.decided
     if summary.open and decided is None:

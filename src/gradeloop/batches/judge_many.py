@@ -186,6 +186,9 @@ async def make_judgements(
     if gate.until is not None and not len(cases) == len(judgements) <= MAX_CASES:
         what = "a run is given twice or too long, or the judge has tools, checks or reflections"
         raise InvalidRequest(f"--until decided: leave it out, since {what}, so that not all judgements are cases of one batch")
+    # A batch needs a store that caller and worker share. Where the worker has none, or another one, each
+    # judgement gets a workflow of its own. An early answer cannot be had so, since it is found over the cases of
+    # one batch.
     if store is not None and 0 < len(cases) <= MAX_CASES:
         try:
             await _JudgingBatch(judge, BatchReader(store), cases, found, retry=retry, gate=gate).run(concurrency, budget)
@@ -390,6 +393,8 @@ class _JudgingBatch:
         )
         self._judge.in_flight[self._batch_id] = None
         try:
+            # A batch that ended early has left judgements out on purpose. To start it again would ask them after all, so
+            # its results are only read.
             known = await self._reader.summary(self._batch_id) if await self._reader.has(self._batch_id) else None
             is_over = known is not None and known.decided is not None and not (known.errors or self._retry)
             summary = known if known is not None and is_over else await self._follow(batches, request)
@@ -441,6 +446,8 @@ class _JudgingBatch:
                     summary: BatchSummary = await ending
             except BatchLost as error:
                 summary = (await self._reader.summary(self._batch_id)).model_copy(update={"reason": str(error)})
+            # A retry asks invalid answers anew in the first start only. A resumption that did so, too, would pay for them
+            # again each time.
             resumed, request = resumed + 1, request.model_copy(update={"again": "errors"})
             if summary.reason != BY_A_PERSON or resumed > RESUMES:
                 return summary

@@ -352,6 +352,8 @@ class Plan:
         left_out = tuple(dict.fromkeys(reason for part in parts if part is not None for reason in part.left_out))
         if (named and named.left_out) or (generator and not generator.runs):
             return self._build_case(located_test, raw | {"left_out": left_out})
+        # A test that cannot be asked as it is written becomes a case that only reports why. If it were dropped, the
+        # suite would pass without it.
         try:
             prompt = self._fill_prompt(located_test, named, self._variables(located_test), generator)
             asked = self._output_or_generator(located_test, generator, prompt)
@@ -541,6 +543,8 @@ class Suite:
 
 def with_rivals(planned: Iterable[PlannedCase]) -> Iterator[Case]:
     """Yield cases, those to be compared with the ids of all of them; raise InvalidRequest where there is one output, or too many."""
+    # Only the cases of one test are held at once, since each of those that are compared names all others. The ids
+    # of all cases so far are kept, since a case may follow only one that is selected.
     selected = set[str]()
     for _, found in groupby(planned, key=lambda one: id(one.test)):
         cases = list(found)

@@ -315,6 +315,8 @@ def _endpoint_cure(ours: str) -> str:
 
 
 def _read_settings(config: Mapping[str, JsonValue], found: ProviderSettings, *, google: bool, path: str = "") -> None:
+    # A setting is translated, ignored, read by its meaning or left out, as the tables say. What none of them
+    # knows goes to the API as it is, since providers have more settings than any table.
     names = _names()
     for key, value in config.items():
         if value is None:

@@ -128,6 +128,9 @@ class BatchFollower:
         """Report results until the batch has ended, or waits only for people."""
         clock = asyncio.get_running_loop().time
         since = ended = clock()
+        # A batch whose cases all wait for people does not end by itself. `since` begins anew with each result and
+        # with each look at that, so that the look is not repeated at every read. `ended` begins anew only with
+        # results, and says whether the batch stands still.
         while not result.done():
             await asyncio.wait([result], timeout=READ_SECONDS)
             if await self._report():

@@ -295,6 +295,8 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
         )
     reading = Reading(skip_bad=options.skip_bad, answered=True, mapping=read_mapping(options.mapping))
     gate = options.goal(rule, labels.labels if labels else ())
+    # Runs of files are read before a server is needed, so that a mistake in them starts nothing. Runs of threads
+    # can be read only from the server.
     early = None if any(source.startswith(THREAD) for source in options.runs) else await _named_runs(options, None, reading, console)
     if note and not options.as_json:
         console.print(note, style="dim", soft_wrap=True)

@@ -360,6 +360,8 @@ class EvalOptions:
             raise InvalidRequest(f"--fail-on regressions: no case of the suite is in {against.source}; name another --baseline")
         if flags.until is None:
             return request, ()
+        # An early answer is calculated over cases in random order, each of which counts for itself. Where their
+        # results count together, or the labels are too large to be sent, all are asked, and a note says why.
         why = cases.asks_all or ("metrics have names" if request.derived_metrics else "")
         why = why or ("the labels take more than 1 MB" if (known := sent_labels(labels)) is None else "")
         why = why or ("cases are repeated" if against and cases.repeats else "")
