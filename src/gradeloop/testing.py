@@ -295,6 +295,8 @@ _SCHEMA_JUDGE = read_prompt_text("judge_boundary")
 def _read_call(body: Mapping[str, Any]) -> ModelCall:
     """Read the call's role and its place in its thread from the conversation."""
     messages = tuple(body["messages"])
+    # The protocol says neither who is asked nor where in a thread. Both are read from the prompt: the newest
+    # question is the one that is asked, and the records before it have the drafts so far.
     texts = [str(message.get("content") or "") for message in messages]
     own = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     found = [(at, question) for at, text in enumerate(texts) for form in _QUESTIONS for question in form.finditer(text)]

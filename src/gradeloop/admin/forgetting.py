@@ -305,6 +305,8 @@ class Eraser:
             return [root for owned in owned_data() for root in owned.roots(connection, subject, runs)]
 
         batches = roots(None) if self._store is None else await self._store.read(roots)
+        # By age, each workflow is found by its own end, those below a batch too. To look for them by their names
+        # would take in ones that ended later.
         for batch in dict.fromkeys(batches) if subject.before is None else ():
             runs |= {*await runs_of(self._client, batch), *await runs_below(self._client, *(f"{part}{batch}/" for part in below))}
         files, stray = await self._folder.owned(self._client, runs) if self._folder is not None else (set[Path](), 0)

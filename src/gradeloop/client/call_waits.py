@@ -103,6 +103,9 @@ async def describe_call_wait(client: Client, description: WorkflowExecutionDescr
 
 async def _wait_of(client: Client, call: PendingActivityInfo) -> CallWait | None:
     """Return what a call waits for; None where there is nothing to say: its first attempt has just begun, or asks no model."""
+    # The server knows of an activity its state, its last failure and its last heartbeat. A paid attempt without
+    # an answer completes its activity, so its failure is in none of them. The attempt after it brings that along,
+    # as the problem in its heartbeats.
     failed, now = call.last_failure, time.time()
     details = await _detail(client, failed.application_failure_info.details, 0)
     beat = await _detail(client, call.heartbeat_details, PROGRESS_AT)

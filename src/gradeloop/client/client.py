@@ -546,6 +546,8 @@ async def _with_callbacks(client: GradingClient, thread_id: str, callback: OnEva
                 for evaluation in page.items:
                     await asyncio.shield(report(evaluation))
 
+    # Evaluations come in two ways, by reading on while the turn runs and with its result. `reported` keeps each
+    # from being told twice. A callback that has begun is shielded, since the end of the turn cancels the reading.
     known = 0
     with contextlib.suppress(GradeloopError):
         known = (await client.evaluations(thread_id, after=10**9)).total

@@ -91,6 +91,8 @@ def require_known(connection: "Connection", *, entirely: bool = False) -> None:
     from sqlalchemy import inspect
 
     needed = found = version_of(connection)
+    # A newer store says which version a gradeloop must know at least to go on with it. So workers of two versions
+    # may share it while they are replaced. To copy or erase, all of its tables have to be known.
     if not entirely and found > VERSION and inspect(connection).has_table(OLDEST_TABLE):
         needed = int(connection.exec_driver_sql("SELECT version FROM store_oldest").scalar_one())
     if needed > VERSION:

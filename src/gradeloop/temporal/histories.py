@@ -106,6 +106,8 @@ async def _belongs(client: Client, run: WorkflowRun, tenant: str) -> bool | None
         return False
     if (request := await _request(client, first)) is not None:
         return tenant in {*_fairness_keys(first), *map(tenant_named, request)}
+    # The priorities of what a workflow starts name its tenant in plain, whichever key its payloads need. To read
+    # a whole history is slow, so it is done only where the start cannot be decoded.
     async for event in _events(client, run):
         if tenant in _fairness_keys(event):
             return True

@@ -170,6 +170,8 @@ class Guard:
         except RequestRefused as error:
             await self._refuse(error, headers, guarded)
         finally:
+            # The bytes of all bodies in flight have one limit. However a request ends, it gives its own back here, or
+            # some that were aborted would shut the server to all others.
             self._in_flight[0] -= len(body)
 
     def _check(self, method: str, headers: Mapping[str, str]) -> None:
