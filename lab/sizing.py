@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -160,7 +161,7 @@ async def _batch(count: int, stand: Stand, judge: CaseJudge, address: str) -> Re
     seconds, used = time.monotonic() - began, stand.used_since(before)
     report = Report("a batch", count, len(judge.calls), seconds, used)
     report.history = sum([await _history(stand.client, kind) for kind in ("GradingBatch", "BatchShard", "StoreCases")]) / count
-    with sqlite3.connect(stand.store) as database:
+    with closing(sqlite3.connect(stand.store)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         counts = {name: int(database.execute(f"SELECT count(*) FROM {name}").fetchone()[0]) for name in names}
         report.rows = {name: rows for name, rows in counts.items() if rows >= count // 2}

@@ -154,7 +154,7 @@ def test_a_backup_of_a_newer_version_is_refused(filled: Store, empty: Store, tmp
 
 def test_what_is_old_goes_and_what_goes_on_stays(filled: Store) -> None:
     def age(connection: Connection) -> None:
-        connection.execute(text("UPDATE batches SET created = :old"), {"old": OLD.replace(tzinfo=None)})
+        connection.execute(text("UPDATE batches SET created = :old"), {"old": f"{OLD:%F %T}.000000"})
         row = connection.execute(text("SELECT * FROM batches WHERE id = 'kept-batch'")).mappings().one()
         names = ", ".join(str(name) for name in row)
         marks = ", ".join(f":{name}" for name in row)

@@ -7,6 +7,7 @@ import re
 import signal
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -167,7 +168,7 @@ def test_results_go_to_files_of_every_kind_and_to_the_store(gradeloop: CommandLi
     assert exported.code == 0, exported.err
     assert json.loads((gradeloop.folder / "again.json").read_text()) == document
     assert (gradeloop.folder / "again.xml").read_text() == files[3].read_text()
-    with sqlite3.connect(gradeloop.state / STORE_FILE) as store:
+    with closing(sqlite3.connect(gradeloop.state / STORE_FILE)) as store:
         assert store.execute("SELECT count(*) FROM cases WHERE batch_id = ?", (batch,)).fetchone() == (3,)
 
 
@@ -235,7 +236,7 @@ def test_a_case_whose_calls_lost_their_workers_runs_again_only_by_its_name(grade
         gradeloop("eval", suite(gradeloop, "lost", [*MIXED, passes("only of lost")], ["lost good", "lost bad", "lost odd", "lost odd too"]))
     )
     lost = "worker_lost: 3 workers were lost with this call in flight"
-    with sqlite3.connect(gradeloop.state / STORE_FILE) as store:
+    with closing(sqlite3.connect(gradeloop.state / STORE_FILE)) as store, store:
         store.execute("UPDATE cases SET result = json_set(result, '$.error', ?) WHERE case_id = 'case-2'", (lost,))
     listed = gradeloop("batches", "show", batch, "--quarantined")
     as_json = gradeloop("batches", "show", batch, "--quarantined", "--json")

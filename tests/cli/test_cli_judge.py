@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sqlite3
+from contextlib import closing
 from html import unescape
 from io import StringIO
 from pathlib import Path
@@ -272,7 +273,7 @@ def test_failures_are_read_until_a_retry_is_asked_for(gradeloop: CommandLine) ->
     command = ("judge", judge, "runs.jsonl", "--scripted", write(gradeloop, "invalid.replies.yaml", {"replies": SAID["nothing valid"]}))
 
     def attempts() -> list[int]:
-        with sqlite3.connect(gradeloop.state / STORE_FILE) as store:
+        with closing(sqlite3.connect(gradeloop.state / STORE_FILE)) as store:
             rows = store.execute("SELECT attempt FROM cases WHERE spec LIKE '%Of what is asked again.%'").fetchall()
         return [attempt for (attempt,) in rows]
 

@@ -6,6 +6,7 @@ import queue
 import signal
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -217,7 +218,7 @@ def stored_request(gradeloop: CommandLine, batch: str) -> dict[str, Any]:
 
     from gradeloop.store.engine import STORE_FILE
 
-    with sqlite3.connect(gradeloop.state / STORE_FILE) as store:
+    with closing(sqlite3.connect(gradeloop.state / STORE_FILE)) as store:
         row = store.execute("SELECT request FROM batches WHERE id = ?", (batch,)).fetchone()
     found: dict[str, Any] = json.loads(row[0])
     return found
