@@ -144,11 +144,9 @@ class _Sums:
             total = sum(cells.values())
             found = sum(reliability.set_f1(*pair) * count for pair, count in cells.items())  # type: ignore[arg-type,misc]  # sets, by the key's kind
             return {"set_f1": found / total if total else None}
-        places = self._places
         figures: dict[str, float | None] = {"kappa": reliability.cohen_kappa(cells)}
         if self.key.kind == "ordered":
-            placed = {(places[label], places[judged]): count for (label, judged), count in cells.items()}
-            figures["weighted_kappa"] = reliability.weighted_kappa(placed)
+            figures["weighted_kappa"] = self._numbers.weighted_kappa(counts)
         level: reliability.Level = "ordinal" if self.key.kind == "ordered" else "nominal"
         figures["alpha"] = reliability.weighted_alpha(zip(self._units, counts, strict=True), level)
         figures["ac1"] = reliability.gwet_ac1(cells, len(self.key.values))
@@ -160,8 +158,10 @@ class _Sums:
 
     @cached_property
     def _numbers(self) -> "NumberFigures":
-        """The figures of numbers, whose many values would be slow to count one by one."""
-        return NumberFigures([(_number(kind.judged), [_number(label) or 0.0 for label in kind.labels]) for kind in self.kinds])
+        """The figures of numbers, whose many values would be slow to count one by one; of ordered values, of their places."""
+        places: Mapping[object, float] = {} if self.key.kind == "number" else self._places
+        numbers = [[places.get(value, value) for value in (kind.judged, *kind.labels)] for kind in self.kinds]
+        return NumberFigures([(judged, labels) for judged, *labels in numbers])  # type: ignore[misc]  # numbers, by the key's kind
 
     @cached_property
     def _places(self) -> Mapping[object, float]:
@@ -180,10 +180,6 @@ class _Sums:
         """The values of every kind of run as numbers, judge and people alike."""
         values = ([*kind.labels, *(() if kind.judged is None else (kind.judged,))] for kind in self.kinds)
         return [[self._places[value] for value in unit] for unit in values]
-
-
-def _number(value: object) -> float | None:
-    return value if isinstance(value, float) else None
 
 
 NAMES = {
@@ -226,7 +222,10 @@ def figure_texts(name: str, figure: Estimate) -> tuple[str, str]:
 # draw is a dot product; values are taken from their mean, without which the squares of large scores would cancel. Ranks
 # change with the counts, and only their order is kept.
 class NumberFigures:
-    """Weighted kappa, interval alpha, Spearman's correlation and mean absolute error of numbers, as `gradeloop.stats` defines them."""
+    """Quadratic weighted kappa, interval alpha, Spearman's correlation and mean absolute error of numbers.
+
+    Source: Cohen 1968, https://doi.org/10.1037/h0026256; Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011).
+    """
 
     def __init__(self, kinds: Sequence[tuple[float | None, Sequence[float]]]) -> None:
         """Prepare the sums.
@@ -249,16 +248,21 @@ class NumberFigures:
 
     def __call__(self, counts: Sequence[int]) -> dict[str, float | None]:
         """Return the figures where kinds of runs occur so often."""
-        total, first, second, first_squares, second_squares, squares, absolute = (sum(map(mul, counts, row)) for row in self._moments)
-        expected = first_squares + second_squares - 2 * first * second / total if total else 0.0
+        total, absolute = (sum(map(mul, counts, self._moments[at])) for at in (0, -1))
         size, of_all, square, observed = (sum(map(mul, counts, row)) for row in (*self._spread, self._observed))
         by_chance = 2 * (size * square - of_all**2)
         return {
-            "weighted_kappa": 1 - squares / expected if expected > ROUNDING else None,
+            "weighted_kappa": self.weighted_kappa(counts),
             "alpha": 1 - (size - 1) * observed / by_chance if by_chance > ROUNDING * size * size else None,
             "spearman": self._spearman(counts),
             "mean_error": absolute / total if total else None,
         }
+
+    def weighted_kappa(self, counts: Sequence[int]) -> float | None:
+        """Return the kappa by which a disagreement counts by the square of its distance."""
+        total, first, second, first_squares, second_squares, squares = (sum(map(mul, counts, row)) for row in self._moments[:-1])
+        expected = first_squares + second_squares - 2 * first * second / total if total else 0.0
+        return 1 - squares / expected if expected > ROUNDING else None
 
     def _spearman(self, counts: Sequence[int]) -> float | None:
         weights = [counts[kind] for kind in self._kind_of_pair]

@@ -143,61 +143,19 @@ def _multinomial(generator: random.Random, counts: Sequence[int], total: int) ->
     return draw
 
 
-_SMALL_MEAN = 10.0
-"""Below this mean, waiting times from one success to the next are faster than rejection."""
-
-
+# A trial is a number of endless random bits, and succeeds where it lies below the share. All trials are compared with the share
+# bit by bit: at each bit the random ones and zeros are counted at once. Where the share has a one, the zeros lie below it; where it
+# has a zero, the ones lie above. Only trials that agree so far go on, half of them at each bit.
 def binomial(generator: random.Random, trials: int, share: float) -> int:
-    """Draw the number of successes in so many trials.
+    """Draw the number of successes in so many trials, exactly.
 
-    Source: Hörmann 1993, algorithm BTRS, https://doi.org/10.1080/00949659308811496; waiting times for small means (Devroye 1986, X.4).
+    Source: the comparison by bits is that of Knuth and Yao 1976, "The complexity of nonuniform random number generation".
     """
-    if share > 0.5:  # noqa: PLR2004 - the halves mirror one another
-        return trials - binomial(generator, trials, 1 - share)
-    if share <= 0:
-        return 0
-    if trials * share < _SMALL_MEAN:
-        return _by_waiting(generator, trials, share)
-    return _by_rejection(generator, trials, share)
-
-
-def _by_waiting(generator: random.Random, trials: int, share: float) -> int:
-    # The waits between two successes are geometric, and the logarithm of a uniform number gives one wait at
-    # once. The cost grows with the successes and not with the trials.
-    successes, at, log_failure = 0, 0, math.log1p(-share)
-    while True:
-        at += math.floor(math.log(1 - generator.random()) / log_failure) + 1
-        if at > trials:
-            return successes
-        successes += 1
-
-
-def _by_rejection(generator: random.Random, trials: int, share: float) -> int:
-    # The constants are Hörmann's, and the steps keep his order. Most candidates fall under the hat's flat
-    # part and are taken without a logarithm; the others are compared with the true probability, as a
-    # logarithm, since factorials of many trials overflow.
-    deviation = math.sqrt(trials * share * (1 - share))
-    b = 1.15 + 2.53 * deviation
-    a = -0.0873 + 0.0248 * b + 0.01 * share
-    centre, most = trials * share + 0.5, 0.92 - 4.2 / b
-    mode = math.floor((trials + 1) * share)
-    while True:
-        u = generator.random() - 0.5
-        edge = 0.5 - abs(u)
-        if not edge:
-            continue
-        successes = math.floor((2 * a / edge + b) * u + centre)
-        if not 0 <= successes <= trials:
-            continue
-        v = generator.random()
-        if edge >= 0.07 and v <= most:  # noqa: PLR2004 - the source's
-            return successes
-        v *= (2.83 + 5.1 / b) * deviation / (a / (edge * edge) + b)
-        bound = _log_ways(trials, mode) - _log_ways(trials, successes) + (successes - mode) * math.log(share / (1 - share))
-        if v <= 0 or math.log(v) <= bound:
-            return successes
-
-
-def _log_ways(trials: int, successes: int) -> float:
-    """Return the logarithm of k! (n - k)!."""
-    return math.lgamma(successes + 1) + math.lgamma(trials - successes + 1)
+    successes = 0
+    while trials and share:
+        ones, share = generator.getrandbits(trials).bit_count(), 2 * share
+        if share >= 1:
+            successes, trials, share = successes + trials - ones, ones, share - 1
+        else:
+            trials -= ones
+    return successes

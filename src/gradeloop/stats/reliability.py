@@ -68,25 +68,6 @@ def gwet_chance(counts: Counts[Rating], categories: int) -> float:
     return sum(share * (1 - share) for share in shares) / (count - 1)
 
 
-def weighted_kappa(counts: Counts[float]) -> float | None:
-    """Return Cohen's kappa of numbers, or of the positions of ordered categories: a disagreement counts by the square of its distance.
-
-    Source: Cohen 1968, https://doi.org/10.1037/h0026256; the weighted sums are written as moments.
-    """
-    total = sum(counts.values())
-    if not total:
-        return None
-    # The expected disagreement is a sum over all pairs of values. Written as moments, the spread of each
-    # rater plus the square of the distance of their means, it takes one pass over the counts, which matters
-    # as it is computed for every draw of a bootstrap.
-    first = sum(one * count for (one, _), count in counts.items()) / total
-    second = sum(other * count for (_, other), count in counts.items()) / total
-    observed = sum((one - other) ** 2 * count for (one, other), count in counts.items()) / total
-    spread = sum(((one - first) ** 2 + (other - second) ** 2) * count for (one, other), count in counts.items()) / total
-    expected = spread + (first - second) ** 2
-    return None if expected <= 0 else 1 - observed / expected
-
-
 def _beyond(chance: float, counts: Counts[Rating]) -> float | None:
     """Return the agreement beyond that of chance, as a share of what chance leaves."""
     same = sum(count for (one, other), count in counts.items() if one == other)
@@ -103,7 +84,7 @@ def _marginals(counts: Counts[Rating]) -> tuple[float, dict[Rating, float], dict
     return sum(counts.values()), first, second
 
 
-Level = Literal["nominal", "ordinal", "interval"]
+Level = Literal["nominal", "ordinal"]
 
 
 def weighted_alpha(units: Iterable[tuple[Sequence[float], int]], level: Level) -> float | None:
@@ -113,7 +94,7 @@ def weighted_alpha(units: Iterable[tuple[Sequence[float], int]], level: Level) -
 
     Args:
         units: The values that raters gave to each unit, and how often such a unit occurs; categories as numbers of any order.
-        level: What their distance is: equal or not, by how many values lie between them, or squared.
+        level: What their distance is: equal or not, or by how many values lie between them.
     """
     paired = [(values, weight) for values, weight in units if len(values) > 1 and weight]
     totals: dict[float, int] = {}
@@ -127,7 +108,9 @@ def weighted_alpha(units: Iterable[tuple[Sequence[float], int]], level: Level) -
         observed = sum(weight * (len(values) ** 2 - _equal_pairs(values)) / (len(values) - 1) for values, weight in paired)
         expected: float = count**2 - sum(total**2 for total in totals.values())
         return 1 - (count - 1) * observed / expected
-    places = _float_ranks(totals) if level == "ordinal" else {value: value for value in totals}
+    ordered = sorted(totals.items())
+    ends = accumulate(total for _, total in ordered)
+    places = {value: end - total / 2 for (value, total), end in zip(ordered, ends, strict=True)}
     middle = sum(places[value] * total for value, total in totals.items()) / count
     expected = 2 * count * sum((places[value] - middle) ** 2 * total for value, total in totals.items())
     observed = 0.0
@@ -141,11 +124,6 @@ def _equal_pairs(values: Sequence[float]) -> int:
     if len(values) == 2:  # noqa: PLR2004 - judge and one label, nearly always
         return 4 if values[0] == values[1] else 2
     return sum(count**2 for count in Counter(values).values())
-
-
-def _float_ranks(totals: Mapping[float, int]) -> dict[float, float]:
-    ordered = sorted(totals.items())
-    return {value: below - total / 2 for (value, total), below in zip(ordered, accumulate(total for _, total in ordered), strict=True)}
 
 
 def f1(counts: Counts[Rating], positive: Rating) -> float | None:
