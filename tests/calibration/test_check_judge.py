@@ -2,11 +2,13 @@
 
 import itertools
 import json
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gradeloop.calibration.check_report import Answered, CheckReport, Question, ask_about, report_check
@@ -407,21 +409,94 @@ def test_the_published_figure_of_reward_bench_is_the_mean_of_its_sections(tmp_pa
     assert partial.figures["section_mean"].value is None, "a section is missing"
 
 
-def test_rows_of_reward_bench_2_that_are_scored_by_ratings_are_left_out_and_counted(tmp_path: Path) -> None:
+def rated_rows(generator: random.Random, prompts: int) -> list[dict[str, Any]]:
+    """Return rows of RewardBench 2's Ties, whose answers name the rating that a judge gives them; some have none."""
+    rows = []
+    for kind, number in itertools.product(("ref", "tied"), range(prompts)):
+        given = [f"rate {generator.randint(4, 10)}" for _ in range(1 if kind == "ref" else generator.randint(2, 4))]
+        wrong = [f"rate {generator.choice([1, 2, 3, 4, 6, 8])}" for _ in range(generator.randint(2, 5))]
+        rows.append(
+            {"id": f"{kind}:{number}", "subset": "Ties", "prompt": "Q?", "chosen": given, "rejected": wrong, "num_correct": len(given)}
+        )
+    return rows
+
+
+def ties_by_definition(rows: list[dict[str, Any]]) -> float:
+    """Return the score of Ties from ratings as RewardBench 2's paper and code define it, over arrays."""
+    margins: dict[str, dict[str, tuple[float, float]]] = {"ref": {}, "tied": {}}
+    for row in rows:
+        right, wrong = ([float(text.split()[1]) for text in row[side]] for side in ("chosen", "rejected"))
+        kind, number = row["id"].split(":")
+        margins[kind][number] = (min(right) - max(wrong), max(right) - min(right))
+    accuracy = {kind: np.mean([gap > 0 for gap, _ in found.values()]) for kind, found in margins.items()}
+    tied, spread = (np.array([row[at] for row in margins["tied"].values()]) for at in (0, 1))
+    least = np.minimum(tied, [margins["ref"][number][0] for number in margins["tied"]])
+    with np.errstate(all="ignore"):
+        further = np.nan_to_num(np.tanh(least / spread - 1), nan=0.0)
+    preferred = 0.2 * np.mean(tied > spread) + 0.2 * np.mean(least > spread) + 0.01 * np.mean(further)
+    return float(0.3 * accuracy["tied"] + 0.3 * accuracy["ref"] + preferred)
+
+
+def rating_of(question: Question) -> dict[str, Any]:
+    return {"score": int(question.run.transcripts[0].messages[-1].content.split()[1]), "explanation": "so"}
+
+
+def test_ties_of_reward_bench_2_are_rated_answer_by_answer_and_scored_as_defined(tmp_path: Path) -> None:
+    generator = random.Random(9)
+    for prompts in (1, 2, 5, 40):
+        rows = rated_rows(generator, prompts)
+        labelled = read_labelled_set(write(tmp_path, rows))
+        found = checked(labelled, rating_of)
+
+        ties = found.figures["ties"]
+        assert labelled.form == "pair"
+        assert found.items == len(labelled.items) == sum(len(row["chosen"]) + len(row["rejected"]) for row in rows)
+        assert ties.value == pytest.approx(ties_by_definition(rows), abs=1e-12)
+        assert (ties.low or 0.0) <= (ties.value or 0.0) <= (ties.high or 0.0)
+        assert found.figures["section_mean"].value is None, "the other sections are missing"
+
+
+def test_a_question_about_one_answer_of_ties_asks_for_a_rating_from_1_to_10(tmp_path: Path) -> None:
+    labelled = read_labelled_set(write(tmp_path, rated_rows(random.Random(1), 1)))
+
+    asked = list(ask_about(JUDGE, labelled))
+
+    assert [(one.order, len(one.run.transcripts)) for one in asked] == [("AB", 1)] * len(labelled.items)
+    assert asked[0].judge.output_schema["properties"]["score"] == {"type": "integer", "minimum": 1, "maximum": 10}
+
+
+def test_an_answer_without_a_rating_makes_its_prompt_wrong(tmp_path: Path) -> None:
+    row = {"subset": "Ties", "prompt": "Q?", "rejected": ["rate 2", "rate 3"]}
+    rows = [row | {"id": f"ref:{at}", "chosen": ["rate 9"]} for at in range(2)]
+    rows += [row | {"id": f"tied:{at}", "chosen": ["rate 9", "rate 8"]} for at in range(2)]
+    labelled = read_labelled_set(write(tmp_path, rows))
+
+    whole = checked(labelled, rating_of)
+    silent = checked(labelled, lambda question: {} if question.item.id == "tied:0/2" else rating_of(question))
+
+    assert whole.figures["ties"].value == pytest.approx(1 + 0.01 * math.tanh(4))
+    assert whole.figures["ties"].low == pytest.approx(2 / (2 + 1.959964**2), abs=1e-3)
+    assert silent.figures["ties"].value == pytest.approx(0.3 / 2 + 0.3 + 0.4 / 2 + 0.01 * (math.tanh(4) - 1) / 2)
+    assert silent.figures["coverage"].value == pytest.approx(1 - 1 / 14)
+
+
+def test_ties_are_a_section_of_reward_bench_2(tmp_path: Path) -> None:
     row = {"prompt": "Q?", "chosen": ["good"], "rejected": ["bad", "worse"], "models": ["m", "n", "o"]}
-    rows = [
-        row | {"id": f"{name}-{at}", "subset": name}
-        for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
-        for at in range(2)
-    ]
+    names = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
+    pairs = [row | {"id": f"{name}-{at}", "subset": name} for name in names for at in range(2)]
+    ties = rated_rows(random.Random(2), 10)
 
-    found = read_labelled_set(write(tmp_path, rows))
+    def decide(question: Question) -> dict[str, Any]:
+        return rating_of(question) if len(question.item.answers) == 1 else {"winner": better(question)}
 
-    assert len(found.items) == 5 * 2 * 2
-    assert found.why.endswith("; 2 rows of Ties left out, which is scored by ratings of single answers")
-    assert checked(found, lambda question: {"winner": better(question)}).figures["section_mean"].value == 1.0
-    with pytest.raises(InvalidRequest, match="all rows are of Ties, which is scored by ratings of single answers"):
-        read_labelled_set(write(tmp_path, rows[-2:]))
+    found, partial = (checked(read_labelled_set(write(tmp_path, rows)), decide, "order", "verbosity") for rows in (pairs + ties, pairs))
+
+    assert found.figures["section_mean"].value == pytest.approx((5 + ties_by_definition(ties)) / 6)
+    assert (found.figures["accuracy"].value, found.figures["accuracy"].of) == (1.0, 20)
+    assert [probe.name for probe in found.probes] == ["order", "verbosity"]
+    assert partial.figures["section_mean"].value is None, "Ties is missing"
+    with pytest.raises(InvalidRequest, match=r"line 1, read as RewardBench 2: id is '7'; in Ties RewardBench 2 writes ref:NUMBER"):
+        read_labelled_set(write(tmp_path, [ties[0] | {"id": "7"}]))
 
 
 def test_people_are_the_ceiling_of_a_set_with_several_of_them(tmp_path: Path) -> None:

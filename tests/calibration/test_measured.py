@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import krippendorff  # type: ignore[import-untyped]  # none of these has types
+import krippendorff
 import numpy as np
 import pytest
 from scipy.stats import spearmanr  # type: ignore[import-untyped]

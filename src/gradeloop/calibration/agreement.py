@@ -244,20 +244,12 @@ class _LabelledKey:
             positive=key.positive,
             figures=measure(key, runs),
             rates=_rates_by_value(key, runs),
-            confusion=self._confusion() if key.kind in {"category", "ordered"} else {},
+            confusion=_confusion(runs) if key.kind in {"category", "ordered"} else {},
             ceiling=human_ceiling(runs.rated, len({label.created_by for label in self.rows})) if key.kind != "set" else None,
             pass_rate=None if key.positive is None else self._pass_rate(canonical_json(key.positive)),
             panel=self._panel(),
             band=None if risk is None else self._band(risk),
         )
-
-    def _confusion(self) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
-        for label in self.rows:
-            if (value := self.judged(self.judgements.verdict(label.agent_run_id))) is not None:
-                row, judged = found.setdefault(canonical_json(self.said(label)), {}), canonical_json(value)
-                row[judged] = row.get(judged, 0) + 1
-        return found
 
     def _pass_rate(self, positive: str) -> MeasuredPassRate | None:
         """Return the pass rate of the judged runs, corrected for the judge's error on the labelled ones."""
@@ -327,6 +319,13 @@ class _LabelledKey:
                 yield Disagreement(key=self.key.name, label=said, judge=judged, judge_reason=reason, **about)
 
 
+def _confusion(runs: Kinds) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (label, judged), count in runs.cells(runs.counts).items():
+        found.setdefault(str(label), {})[str(judged)] = int(count)
+    return found
+
+
 MANY_VALUES = range(3, 21)
 """The numbers of values for which each value has rates of its own: with two, the rates of one say all."""
 
@@ -352,14 +351,11 @@ def human_ceiling(rated: Iterable[Rated], raters: int) -> HumanCeiling | None:
         return None
 
     def figures(draw: Sequence[int]) -> list[float | None]:
-        human: Counter[tuple[object, object]] = Counter()
-        judge: Counter[tuple[object, object]] = Counter()
+        human, judge = Counter[tuple[object, object]](), shared.cells(draw)
         for row, count in zip(shared.kinds, draw, strict=True):
             for pair in permutations(row.labels, 2) if count else ():
                 human[pair] += count
-            for label in row.labels if count else ():
-                judge[label, row.judged] += count
-        shares = [sum(count for (one, other), count in cells.items() if one == other) / cells.total() for cells in (human, judge)]
+        shares = [sum(count for (one, other), count in cells.items() if one == other) / sum(cells.values()) for cells in (human, judge)]
         return [shares[0], cohen_kappa(human), shares[1], cohen_kappa(judge), shares[1] - shares[0]]
 
     values, intervals, runs = figures(shared.counts), shared.intervals(figures), len(shared.rated)

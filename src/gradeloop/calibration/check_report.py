@@ -7,11 +7,12 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Any, Literal, NamedTuple
 
 from gradeloop.calibration.agreement import HumanCeiling, human_ceiling
 from gradeloop.calibration.figures import Kinds, measure, share_of
-from gradeloop.calibration.labelled_sets import Form, Item, LabelledSet
+from gradeloop.calibration.labelled_sets import TIES, Form, Item, LabelledSet, Sections
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.rubric import Rubric
@@ -21,8 +22,8 @@ from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, S
 from gradeloop.judges.judgements import ComparedKey, compared_keys
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at, values_in
-from gradeloop.stats.bootstrap import REPLICATES
-from gradeloop.stats.intervals import Estimate
+from gradeloop.stats.bootstrap import REPLICATES, bootstrap
+from gradeloop.stats.intervals import Estimate, Interval, wilson
 from gradeloop.stats.ranking import RankedCandidate, rank
 from gradeloop.stats.reliability import Rated
 from gradeloop.text import shortened
@@ -78,16 +79,17 @@ class Question:
 
 
 def ask_about(judge: JudgeConfig, labelled: LabelledSet, passes: Sequence[str] = ()) -> Iterator[Question]:
-    """Yield the questions about a labelled set, two for every pair of answers: in both orders.
+    """Yield the questions about a labelled set, two for every pair of answers: in both orders; a single answer among pairs is rated.
 
     Raises:
         InvalidRequest: An item's criterion is refused; or as `fitted_judge` says.
     """
-    orders: tuple[Order, ...] = ("AB", "BA") if labelled.form == "pair" else ("AB",)
     for item in labelled.items:
+        of = labelled.asked_for(item)
+        orders: tuple[Order, ...] = ("AB", "BA") if of.form == "pair" else ("AB",)
         with explained(f"the item {item.id!r}: "):
-            asked, answer = fitted_judge(judge, labelled, item.criterion, passes)
-        scaled = _scaled(asked, answer, labelled.scale) if labelled.form == "score" else (1.0, 0.0)
+            asked, answer = fitted_judge(judge, of, item.criterion, passes)
+        scaled = _scaled(asked, answer, of.scale) if of.form == "score" else (1.0, 0.0)
         for order in orders:
             yield Question(item, asked, run_of(item, order), answer, order, scaled=scaled)
 
@@ -290,10 +292,16 @@ def report_check(
     `asked`: all judgements that were asked for, those of probes included; by default the answers.
     `replicates`: how often items are drawn for the bootstrap of the figures of the whole set.
     """
-    verdicts, key = verdicts_of(answers), KEYS[labelled.form]
+    verdicts, key, items = verdicts_of(answers), KEYS[labelled.form], labelled.items
+    ties = [one for one in items if labelled.asked_for(one) is not labelled]
+    labelled = labelled.model_copy(update={"items": tuple(one for one in items if labelled.asked_for(one) is labelled)})
     rated = {one.id: key.rated(verdicts.get(one.id), (said.value for said in one.annotations), one.cluster) for one in labelled.items}
     runs = Kinds(rated.values())
-    figures = measure(key, runs, replicates=replicates) | _pair_figures(labelled, answers, verdicts)
+    figures = measure(key, runs, replicates=replicates)
+    if ties:
+        figures["coverage"] = share_of_items((item, float(verdicts.get(item.id) is not None), 1.0) for item in items)
+        figures["ties"] = _ties_figure(ties, verdicts, replicates)
+    figures |= _pair_figures(labelled, answers, verdicts, figures.get("ties"))
     results = [answer.result for answer in asked or answers]
     not_made = sum(bool(result.result_metadata.get("again")) for result in results)
     people = len({annotation.by for item in labelled.items for annotation in item.annotations})
@@ -304,7 +312,7 @@ def report_check(
         why=labelled.why,
         form=labelled.form,
         official=labelled.official,
-        items=len(labelled.items),
+        items=len(items),
         clusters=len(runs.parts),
         figures=figures,
         categories=_categories(labelled, key, rated),
@@ -340,7 +348,9 @@ def compare_orders(answers: Sequence[Answered]) -> tuple[list[Row], list[Row]]:
     return same, [(item, float(said == {"AB": "A", "BA": "B"}), 1.0) for item, said in both if said["AB"] != said["BA"]]
 
 
-def _pair_figures(labelled: LabelledSet, answers: Sequence[Answered], verdicts: Mapping[str, Verdict]) -> dict[str, Estimate]:
+def _pair_figures(
+    labelled: LabelledSet, answers: Sequence[Answered], verdicts: Mapping[str, Verdict], ties: Estimate | None
+) -> dict[str, Estimate]:
     """Return what only pairs have: figures of both orders, preference for a position, and the share of best answers found."""
     if labelled.form != "pair":
         return {}
@@ -357,18 +367,60 @@ def _pair_figures(labelled: LabelledSet, answers: Sequence[Answered], verdicts: 
     figures = {name: figure for name, figure in orders.items() if figure.of}
     figures |= {"net_accuracy": share_of_items(net), "order_accuracy": share_of_items(right)}
     figures |= {"best_of_group": Estimate.share(sum(map(all, groups.values())), len(groups))} if groups else {}
-    return figures | ({"section_mean": _section_mean(labelled.sections, groups)} if labelled.sections else {})
+    return figures | ({"section_mean": _section_mean(labelled.sections, groups, ties)} if labelled.sections else {})
 
 
-def _section_mean(sections: Mapping[str, Mapping[str, int]], groups: Mapping[tuple[str, str], Sequence[bool]]) -> Estimate:
+def _section_mean(sections: Sections, groups: Mapping[tuple[str, str], Sequence[bool]], ties: Estimate | None) -> Estimate:
     """Return the mean of sections, each the weighted mean of its categories' best answers found; undefined while a section has none."""
     found: dict[str, list[bool]] = {}
     for (category, _), values in groups.items():
         found.setdefault(category, []).append(all(values))
-    shares = {category: Estimate.share(sum(values), len(values)) for category, values in found.items()}
+    shares = {category: Estimate.share(sum(values), len(values)) for category, values in found.items()} | ({TIES: ties} if ties else {})
     there = [{name: weight for name, weight in section.items() if name in shares} for section in sections.values()]
     parts = [(weight / sum(one.values()) / len(there), shares[name]) for one in there for name, weight in one.items()]
     return Estimate.weighted(parts) if all(there) else Estimate()
+
+
+_Sides = tuple[list[float], list[float]]
+"""The ratings of the wrong answers to a prompt, and of the correct ones; not a number without a rating."""
+
+
+def _ties_figure(items: Sequence[Item], verdicts: Mapping[str, Verdict], replicates: int) -> Estimate:
+    """Return RewardBench 2's figure of Ties with its interval over prompts; of answers without a rating the prompt counts as wrong.
+
+    Source: allenai/reward-bench, `process_single_model`: 0.3 each for the shares of `tied` and `ref` rows whose correct answers are all
+    above the wrong ones, the rest for margins.
+    """
+    prompts: dict[str, dict[str, _Sides]] = {}
+    for item in items:
+        rating, sides = verdicts.get(item.id), prompts.setdefault(item.cluster, {}).setdefault(item.group, ([], []))
+        sides[item.annotations[0].value is True].append(math.nan if rating is None else float(rating))
+    rows = [_ties_parts({kind: sides for kind, sides in found.items() if all(sides)}) for found in prompts.values()]
+
+    def figure(draw: Sequence[int]) -> list[float | None]:
+        sums = [[sum(map(mul, draw, column)) for column in zip(*(row[at] for row in rows), strict=True)] for at in range(3)]
+        return [sum(part / whole for part, whole in sums) if all(whole for _, whole in sums) else None]
+
+    (value,), (interval,) = figure([1] * len(rows)), bootstrap([1] * len(rows), figure, replicates=replicates, few=True)
+    if value is not None and (interval is None or interval.low == interval.high):  # no draw differs: as few prompts may hide others
+        hidden = wilson(min(max(value, 0.0), 1.0) * len(rows), len(rows))
+        interval = Interval(low=min(value, hidden.low), high=max(value, hidden.high))
+    return Estimate.within(value, interval, len(items))
+
+
+def _ties_parts(found: Mapping[str, _Sides]) -> list[tuple[float, int]]:
+    """Return the points of a prompt for its `tied` row, its `ref` row, and the margins of both, each with 1 where there is such a part."""
+    gaps, spread = dict.fromkeys(("tied", "ref"), -math.inf), math.inf
+    for kind, (wrong, right) in found.items():
+        if not any(map(math.isnan, (*wrong, *right))):
+            gaps[kind] = min(right) - max(wrong)
+            spread = max(right) - min(right) if kind == "tied" else spread
+    least = min(gaps.values())
+    # How far correct answers lie apart is not to matter beside their distance from wrong ones. Of no spread at all the quotient is
+    # infinite, or not a number, for which the source takes 0.
+    further = math.tanh(least / spread - 1) if 0 < spread < math.inf else float((least > 0) - (least < 0))
+    margins = 0.2 * (gaps["tied"] > spread) + 0.2 * (least > spread) + 0.01 * further
+    return [(0.3 * (gaps[kind] > 0), int(kind in found)) for kind in gaps] + [(margins, 1) if len(found) > 1 else (0.0, 0)]
 
 
 def _categories(labelled: LabelledSet, key: ComparedKey, rated: Mapping[str, Rated]) -> tuple[CategoryFigures, ...]:

@@ -32,6 +32,15 @@ class Kinds:
         alike = 1 < len(clusters) < len(self.rated)
         return [tuple(found[kind] for kind in self.kinds) for found in clusters.values()] if alike else []
 
+    def cells(self, counts: Sequence[int]) -> dict[tuple[object, object], float]:
+        """Return how often label and judge's value occur together, where kinds of runs occur so often."""
+        cells: dict[tuple[object, object], float] = {}
+        for kind, count in zip(self.kinds, counts, strict=True):
+            if count and kind.judged is not None:
+                for label in kind.labels:
+                    cells[label, kind.judged] = cells.get((label, kind.judged), 0) + count
+        return cells
+
     def intervals(self, statistic: Statistic, replicates: int = REPLICATES) -> list[Interval | None]:
         """Return the bootstrap's interval of each figure, by drawing runs, or clusters with all of their runs."""
         if not self.parts:
@@ -46,7 +55,7 @@ def measure(key: ComparedKey, rated: Iterable[reliability.Rated] | Kinds, *, rep
     `replicates`: how often runs, or clusters, are drawn for the bootstrap.
     """
     runs = rated if isinstance(rated, Kinds) else Kinds(rated)
-    sums, counts = _Sums(key, runs.kinds), runs.counts
+    sums, counts = _Sums(key, runs), runs.counts
     figures = _shares(key, runs)
     others = sums.others(counts)
     intervals = runs.intervals(lambda draw: list(sums.others(draw).values()), replicates) if others else []
@@ -119,27 +128,18 @@ class _Sums:
     """The figures of a key as functions of how often each kind of run occurs."""
 
     key: ComparedKey
-    kinds: Sequence[reliability.Rated]
+    runs: Kinds
 
     def chance(self, name: str, counts: Sequence[int]) -> float:
         """Return how often judge and people would agree by chance, as a figure has it."""
-        cells = self.cells(counts)
+        cells = self.runs.cells(counts)
         return reliability.chance_agreement(cells) if name != "ac1" else reliability.gwet_chance(cells, len(self.key.values))
-
-    def cells(self, counts: Sequence[int]) -> dict[tuple[object, object], float]:
-        """Return how often label and judge's value occur together."""
-        cells: dict[tuple[object, object], float] = {}
-        for kind, count in zip(self.kinds, counts, strict=True):
-            if count and kind.judged is not None:
-                for label in kind.labels:
-                    cells[label, kind.judged] = cells.get((label, kind.judged), 0) + count
-        return cells
 
     def others(self, counts: Sequence[int]) -> dict[str, float | None]:
         """Return the figures that are not shares."""
         if self.key.kind == "number":
             return self._numbers(counts)
-        cells = self.cells(counts)
+        cells = self.runs.cells(counts)
         if self.key.kind == "set":
             total = sum(cells.values())
             found = sum(reliability.set_f1(*pair) * count for pair, count in cells.items())  # type: ignore[arg-type,misc]  # sets, by the key's kind
@@ -160,7 +160,7 @@ class _Sums:
     def _numbers(self) -> "NumberFigures":
         """The figures of numbers, whose many values would be slow to count one by one; of ordered values, of their places."""
         places: Mapping[object, float] = {} if self.key.kind == "number" else self._places
-        numbers = [[places.get(value, value) for value in (kind.judged, *kind.labels)] for kind in self.kinds]
+        numbers = [[places.get(value, value) for value in (kind.judged, *kind.labels)] for kind in self.runs.kinds]
         return NumberFigures([(judged, labels) for judged, *labels in numbers])  # type: ignore[misc]  # numbers, by the key's kind
 
     @cached_property
@@ -171,14 +171,14 @@ class _Sums:
             places: dict[object, float] = {canonical_json(value): float(str(value)) for value in self.key.values}
         else:
             places = {value: float(at) for at, value in enumerate(known)}
-        seen = {str(value) for kind in self.kinds for value in (kind.judged, *kind.labels) if value is not None}
+        seen = {str(value) for kind in self.runs.kinds for value in (kind.judged, *kind.labels) if value is not None}
         after = max(places.values(), default=0.0) + 1
         return places | {value: after + at for at, value in enumerate(sorted(seen - set(known)))}
 
     @cached_property
     def _units(self) -> Sequence[Sequence[float]]:
         """The values of every kind of run as numbers, judge and people alike."""
-        values = ([*kind.labels, *(() if kind.judged is None else (kind.judged,))] for kind in self.kinds)
+        values = ([*kind.labels, *(() if kind.judged is None else (kind.judged,))] for kind in self.runs.kinds)
         return [[self._places[value] for value in unit] for unit in values]
 
 
@@ -202,6 +202,7 @@ NAMES = {
     "consistency": "same in both orders",
     "first_position": "first one preferred, where not",
     "best_of_group": "best of all found",
+    "ties": "Ties, by ratings",
     "section_mean": "mean of the sections",
     "net_accuracy": "right in more orders than wrong",
     "order_accuracy": "accuracy, mean of both orders",

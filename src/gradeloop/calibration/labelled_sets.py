@@ -15,7 +15,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.judgements import json_lines, read_text
-from gradeloop.text import clip, counted
+from gradeloop.text import clip
 from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS
 
 Form = Literal["pair", "verdict", "score"]
@@ -26,6 +26,9 @@ Preference = Literal["A", "B", "tie"]
 
 Row = Mapping[str, Any]
 
+
+TIES = "Ties"
+"""RewardBench 2's subset whose single answers are rated."""
 
 Sections = Mapping[str, Mapping[str, int]]
 """The sections of a set, each with the weights of its categories."""
@@ -72,6 +75,11 @@ class LabelledSet(Strict):
     sections: Sections = Field(default_factory=dict)
     """The sections whose mean its authors publish."""
 
+    def asked_for(self, item: Item) -> "LabelledSet":
+        """Return the set as an item is asked: a single answer among pairs is rated from 1 to 10."""
+        is_rated = self.form == "pair" and len(item.answers) == 1
+        return self.model_copy(update={"form": "score", "scale": (1, 10)}) if is_rated else self
+
 
 SCALES = ((0, 1), (1, 5), (0, 5), (1, 7), (1, 10), (0, 10), (0, 100))
 
@@ -88,8 +96,6 @@ class _Format(NamedTuple):
     """The scale of its scores, where the format says it."""
     told_by: str = "its rows have"
     sections: Sections = MappingProxyType({})
-    left_out: str = ""
-    """The subset whose rows are left out, since it is scored in another way."""
 
 
 def read_labelled_set(path: Path) -> LabelledSet:
@@ -102,10 +108,7 @@ def read_labelled_set(path: Path) -> LabelledSet:
     keys = set(next(iter(rows.values())))
     known = next((one for one in _FORMATS if set(one.keys) <= keys), None) or _own_format(path, keys, list(rows.values()))
     items: list[Item] = []
-    others = [place for place, row in rows.items() if known.left_out and row.get("subset") == known.left_out]
     for number, (place, row) in enumerate(rows.items(), 1):
-        if place in others:
-            continue
         try:
             items += known.read(row, f"{number}", path)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -113,12 +116,9 @@ def read_labelled_set(path: Path) -> LabelledSet:
             problem = explain(error) if isinstance(error, ValidationError) else lacking
             raise InvalidRequest(f"{path}, {place}, read as {known.name}: {problem}") from None
     merged = _merge(items)
-    if others and not merged:
-        raise InvalidRequest(f"{path}, read as {known.name}: all rows are of {known.left_out}, {_OTHERWISE}; add other subsets")
     if not merged:
         raise InvalidRequest(f"{path}, read as {known.name}, has no label at all; there is nothing to compare a judge with")
     scale, why = (known.scale or _scale_of(merged)) if known.form == "score" else (0, 1), f"{known.told_by} {', '.join(known.keys)}"
-    why += f"; {counted(len(others), 'row')} of {known.left_out} left out, {_OTHERWISE}" if others else ""
     return LabelledSet(
         name=known.name, why=why, form=known.form, official=known.official, items=tuple(merged), scale=scale, sections=known.sections
     )
@@ -234,6 +234,9 @@ def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
     """Yield the best answer against every worse one; which of them is A is decided by their content, so that half of them are."""
     name = _text(row, "id") or number
     chosen, rejected = ([row[key]] if isinstance(row[key], str) else _list_at(row, key) for key in ("chosen", "rejected"))
+    if row.get("subset") == TIES:
+        yield from _rated_answers(row, name, chosen, rejected)
+        return
     best, models = chosen[0], row.get("models") or [row[key] for key in ("chosen_model", "rejected_model") if row.get(key)]
     for at, worse in enumerate(rejected):
         # The sets name the better answer first. A judge that prefers the first place would look right on every
@@ -253,6 +256,16 @@ def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
             group=name,
             cluster=name,
         )
+
+
+def _rated_answers(row: Row, name: str, chosen: Sequence[str], rejected: Sequence[str]) -> Iterator[Item]:
+    """Yield each answer of a row of Ties on its own; a prompt has the row `ref:N` with one correct answer, and `tied:N` with several."""
+    kind, _, prompt = name.partition(":")
+    if kind not in {"ref", "tied"} or not prompt:
+        raise ValueError(f"id is {clip(name)}; in Ties RewardBench 2 writes ref:NUMBER or tied:NUMBER")
+    about: dict[str, Any] = {"messages": _conversation(row["prompt"]), "category": TIES, "group": kind, "cluster": f"{TIES} {prompt}"}
+    for at, answer in enumerate((*chosen, *rejected)):
+        yield Item(id=f"{name}/{at}", answers=_answers(answer), annotations=(Annotation(value=at < len(chosen)),), **about)
 
 
 def _health_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
@@ -341,8 +354,6 @@ def _number(score: JsonValue) -> float | None:
 
 _MODELS, _CONVERSATIONS = ("model_a", "model_b"), ("conversation_a", "conversation_b")
 
-_OTHERWISE = "which is scored by ratings of single answers"
-
 _REWARD_BENCH_SECTIONS: Sections = {
     "Chat": {"alpacaeval-easy": 100, "alpacaeval-length": 95, "alpacaeval-hard": 95, "mt-bench-easy": 28, "mt-bench-med": 40},
     "Chat Hard": {
@@ -356,7 +367,7 @@ _REWARD_BENCH_SECTIONS: Sections = {
 }  # fmt: skip
 """RewardBench's sections with the weights of their subsets: allenai/reward-bench, rewardbench/constants.py."""
 
-_REWARD_BENCH_2_SECTIONS: Sections = {name: {name: 1} for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus")}
+_REWARD_BENCH_2_SECTIONS: Sections = {name: {name: 1} for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus", TIES)}
 
 _FORMATS = (
     _Format("JudgeBench", "pair", "net_accuracy", ("question", "response_A", "response_B", "label"), _judge_bench),
@@ -367,7 +378,6 @@ _FORMATS = (
     _Format(
         *("RewardBench 2", "pair", "section_mean", ("prompt", "chosen", "rejected", "subset"), _reward_bench),
         sections=_REWARD_BENCH_2_SECTIONS,
-        left_out="Ties",
     ),
     _Format("HealthBench meta-evaluation", "verdict", "macro_f1", ("prompt", "completion", "rubric", "binary_labels"), _health_bench),
     _Format("MT-Bench human judgements", "pair", "accuracy", ("question_id", *_MODELS, "winner", *_CONVERSATIONS), _mt_bench),

@@ -36,7 +36,7 @@ from gradeloop.contract.thread import Priority
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
 from gradeloop.files.rubric import require_files
-from gradeloop.judges.client import Judge
+from gradeloop.judges.client import Judge, served_judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest
 from gradeloop.judges.judgements import LabelSet, read_labels, read_results, refuse_foreign_results, select_judgements, stability_lines
 from gradeloop.judges.pass_rule import PassRule, in_words
@@ -46,7 +46,7 @@ from gradeloop.settings.endpoints import loopback_servers
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.stats.intervals import Estimate
 from gradeloop.store.engine import own_store
-from gradeloop.temporal.connect import WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
+from gradeloop.temporal.connect import WorkerSpec, done_before, keep_worker_alive
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, token_count
 from gradeloop.transcripts.mapping import read_mapping
 from gradeloop.transcripts.readers import Reading
@@ -373,11 +373,10 @@ async def ask(
     store = own_store() if flags.store else None
     if store is not None:
         await store.read(lambda _: None)  # it is made before the worker looks for it
-    connection = await find()
-    client = await connect(connection)
     local = frozenset[str]().union(*map(loopback_servers, [request.judge for request in requests] if own is None else own))
     spec = WorkerSpec(flags.tools, flags.scripted, config=own_config_file(trust=False), local_servers=local)
-    task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
+    served, connection = await served_judge(requests[0].judge, spec)
+    client, task_queue = served.client, served.task_queue
     judges, groups = dict[str, Judge](), dict[Priority | None, list[tuple[int, JudgementRequest]]]()
     for at, request in enumerate(requests):
         name = f"{request.judge.sha256()} {request.priority}"
