@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import mul
+from operator import mul, truediv
 from typing import Any, Literal, NamedTuple
 
 from gradeloop.calibration.agreement import HumanCeiling, human_ceiling
@@ -385,6 +385,9 @@ _Sides = tuple[list[float], list[float]]
 """The ratings of the wrong answers to a prompt, and of the correct ones; not a number without a rating."""
 
 
+# A prompt's two rows belong together: the margins compare the correct answers of `tied` with the one of `ref`. So prompts are drawn with
+# both, and each of the three parts is a quotient of sums over those that were drawn. An answer that was not rated cannot count as the
+# lowest one, which it does at the source: a wrong answer without a rating would then speak for the judge.
 def _ties_figure(items: Sequence[Item], verdicts: Mapping[str, Verdict], replicates: int) -> Estimate:
     """Return RewardBench 2's figure of Ties with its interval over prompts; of answers without a rating the prompt counts as wrong.
 
@@ -396,10 +399,11 @@ def _ties_figure(items: Sequence[Item], verdicts: Mapping[str, Verdict], replica
         rating, sides = verdicts.get(item.id), prompts.setdefault(item.cluster, {}).setdefault(item.group, ([], []))
         sides[item.annotations[0].value is True].append(math.nan if rating is None else float(rating))
     rows = [_ties_parts({kind: sides for kind, sides in found.items() if all(sides)}) for found in prompts.values()]
+    columns = list(zip(*rows, strict=True))
 
     def figure(draw: Sequence[int]) -> list[float | None]:
-        sums = [[sum(map(mul, draw, column)) for column in zip(*(row[at] for row in rows), strict=True)] for at in range(3)]
-        return [sum(part / whole for part, whole in sums) if all(whole for _, whole in sums) else None]
+        sums = [sum(map(mul, draw, column)) for column in columns]
+        return [None if 0 in sums[1::2] else sum(map(truediv, sums[::2], sums[1::2]))]
 
     (value,), (interval,) = figure([1] * len(rows)), bootstrap([1] * len(rows), figure, replicates=replicates, few=True)
     if value is not None and (interval is None or interval.low == interval.high):  # no draw differs: as few prompts may hide others
@@ -408,8 +412,8 @@ def _ties_figure(items: Sequence[Item], verdicts: Mapping[str, Verdict], replica
     return Estimate.within(value, interval, len(items))
 
 
-def _ties_parts(found: Mapping[str, _Sides]) -> list[tuple[float, int]]:
-    """Return the points of a prompt for its `tied` row, its `ref` row, and the margins of both, each with 1 where there is such a part."""
+def _ties_parts(found: Mapping[str, _Sides]) -> list[float]:
+    """Return the points of a prompt for its `tied` row, its `ref` row, and both margins, each before 1 where there is such a part."""
     gaps, spread = dict.fromkeys(("tied", "ref"), -math.inf), math.inf
     for kind, (wrong, right) in found.items():
         if not any(map(math.isnan, (*wrong, *right))):
@@ -420,7 +424,8 @@ def _ties_parts(found: Mapping[str, _Sides]) -> list[tuple[float, int]]:
     # infinite, or not a number, for which the source takes 0.
     further = math.tanh(least / spread - 1) if 0 < spread < math.inf else float((least > 0) - (least < 0))
     margins = 0.2 * (gaps["tied"] > spread) + 0.2 * (least > spread) + 0.01 * further
-    return [(0.3 * (gaps[kind] > 0), int(kind in found)) for kind in gaps] + [(margins, 1) if len(found) > 1 else (0.0, 0)]
+    tied, ref = (kind in found for kind in gaps)
+    return [0.3 * (gaps["tied"] > 0), tied, 0.3 * (gaps["ref"] > 0), ref, margins * (tied and ref), tied and ref]
 
 
 def _categories(labelled: LabelledSet, key: ComparedKey, rated: Mapping[str, Rated]) -> tuple[CategoryFigures, ...]:

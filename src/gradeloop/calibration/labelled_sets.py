@@ -201,27 +201,8 @@ def _text(row: Row, *keys: str) -> str:
     return next((str(row[key]) for key in keys if row.get(key)), "")
 
 
-def _word(row: Row, key: str, words: Mapping[str, Preference], cure: str) -> Preference:
-    """Return the preference that a word of a row stands for."""
-    if (found := words.get(str(row[key]))) is None:
-        raise ValueError(f"{key} is {clip(str(row[key]))}; {cure}")
-    return found
-
-
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\x00".join(parts).encode(errors="surrogatepass")).hexdigest()[:16]
-
-
-def _judge_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
-    value = _word(row, "label", {"A>B": "A", "B>A": "B", "A=B": "tie"}, "JudgeBench writes A>B or B>A")
-    yield Item(
-        id=_text(row, "pair_id") or number,
-        messages=_conversation(row["question"]),
-        answers=_answers(row["response_A"], row["response_B"]),
-        annotations=(Annotation(value=value),),
-        category=_text(row, "source"),
-        cluster=_text(row, "original_id"),
-    )
 
 
 def _list_at(row: Row, key: str) -> list[Any]:
@@ -287,8 +268,8 @@ def _health_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
 
 def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
     """Yield what one person preferred; another person's row may have the same two models the other way round."""
-    words: dict[str, Preference] = {"model_a": "A", "model_b": "B"}
-    value = "tie" if str(row["winner"]).startswith("tie") else _word(row, "winner", words, "MT-Bench writes model_a, model_b or tie")
+    winner = "tie" if str(row["winner"]).startswith("tie") else row["winner"]
+    value: Preference = _own_value("pair", winner, "winner", "MT-Bench writes model_a, model_b or tie")
     turn = int(row.get("turn") or 1)
     conversations = [_conversation(_list_at(row, name))[: 2 * turn] for name in _CONVERSATIONS]
     names = (str(row["model_a"]), str(row["model_b"]))
@@ -310,17 +291,6 @@ def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
 
 def _person(value: Any) -> str:  # noqa: ANN401 - raw input of any shape
     return "/".join(map(str, value)) if isinstance(value, list) else str(value or "label")
-
-
-def _llm_bar(row: Row, number: str, path: Path) -> Iterator[Item]:
-    value = _word(row, "label", {"1": "A", "2": "B"}, "LLMBar writes 1 or 2")
-    yield Item(
-        id=number,
-        messages=_conversation(row["input"]),
-        answers=_answers(row["output_1"], row["output_2"]),
-        annotations=(Annotation(value=value),),
-        category=path.parent.name,
-    )
 
 
 def _flask(row: Row, number: str, _: Path) -> Iterator[Item]:
@@ -352,6 +322,31 @@ def _number(score: JsonValue) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _by_columns(
+    form: Form, prompt: str | None, answers: Sequence[str], label: str, cure: str = "write A, B or tie", **about: str
+) -> Callable[[Row, str, Path], Iterator[Item]]:
+    """Return how rows are read by the names of their columns.
+
+    `about`: the columns of an item's other fields, and of the person as `created_by`; without its own a category is the folder's name.
+    """
+
+    def read(row: Row, number: str, path: Path) -> Iterator[Item]:
+        said = row[label]
+        if said in {"", None}:
+            raise ValueError(f"{label} is empty; label every row, or leave the row out")
+        named = {field: _text(row, column) if column else path.parent.name for field, column in about.items()}
+        by, name = named.pop("created_by", ""), named.pop("id", "")
+        yield Item(
+            id=name or number,
+            messages=_conversation(row[prompt]) if prompt else (),
+            answers=_answers(*(row[name] for name in answers)),
+            annotations=(Annotation(by=by or "label", value=_own_value(form, said, label, cure)),),
+            **named,
+        )
+
+    return read
+
+
 _MODELS, _CONVERSATIONS = ("model_a", "model_b"), ("conversation_a", "conversation_b")
 
 _REWARD_BENCH_SECTIONS: Sections = {
@@ -369,8 +364,13 @@ _REWARD_BENCH_SECTIONS: Sections = {
 
 _REWARD_BENCH_2_SECTIONS: Sections = {name: {name: 1} for name in ("Factuality", "Precise IF", "Math", "Safety", "Focus", TIES)}
 
+_JUDGE_BENCH = {"id": "pair_id", "category": "source", "cluster": "original_id"}
+
 _FORMATS = (
-    _Format("JudgeBench", "pair", "net_accuracy", ("question", "response_A", "response_B", "label"), _judge_bench),
+    _Format(
+        *("JudgeBench", "pair", "net_accuracy", ("question", "response_A", "response_B", "label")),
+        _by_columns("pair", "question", ("response_A", "response_B"), "label", "JudgeBench writes A>B or B>A", **_JUDGE_BENCH),
+    ),
     _Format(
         *("RewardBench 1", "pair", "section_mean", ("prompt", "chosen", "rejected", "chosen_model", "rejected_model"), _reward_bench),
         sections=_REWARD_BENCH_SECTIONS,
@@ -381,7 +381,10 @@ _FORMATS = (
     ),
     _Format("HealthBench meta-evaluation", "verdict", "macro_f1", ("prompt", "completion", "rubric", "binary_labels"), _health_bench),
     _Format("MT-Bench human judgements", "pair", "accuracy", ("question_id", *_MODELS, "winner", *_CONVERSATIONS), _mt_bench),
-    _Format("LLMBar", "pair", "order_accuracy", ("input", "output_1", "output_2", "label"), _llm_bar),
+    _Format(
+        *("LLMBar", "pair", "order_accuracy", ("input", "output_1", "output_2", "label")),
+        _by_columns("pair", "input", ("output_1", "output_2"), "label", "LLMBar writes 1 or 2", category=""),
+    ),
     _Format("FLASK", "score", "spearman", ("text", "target_txt", "score"), _flask, (1, 5)),
     _Format("FLASK", "score", "spearman", ("instruction", "score"), _flask, (1, 5)),
 )
@@ -390,7 +393,7 @@ _PROMPTS = ("prompt", *QUESTIONS, "input")
 _FIRST, _SECOND = ("a", "response_a", "output_a", "answer_a"), ("b", "response_b", "output_b", "answer_b")
 _LABELS = ("label", "score", "winner", "passed")
 _YES, _NO = {"true", "yes", "pass", "passed", "1", "correct", "good"}, {"false", "no", "fail", "failed", "0", "incorrect", "bad"}
-_WINNERS = {"a": "A", "b": "B", "tie": "tie", "a>b": "A", "b>a": "B", "a=b": "tie", "1": "A", "2": "B"}
+_WINNERS = {"a": "A", "b": "B", "tie": "tie", "a>b": "A", "b>a": "B", "a=b": "tie", "1": "A", "2": "B", "model_a": "A", "model_b": "B"}
 
 
 def _own_format(path: Path, keys: set[str], rows: Sequence[Row]) -> _Format:
@@ -407,23 +410,12 @@ def _own_format(path: Path, keys: set[str], rows: Sequence[Row]) -> _Format:
     values = [row[label] for row in rows if row.get(label) not in {"", None}]
     form: Form = "pair" if len(answers) > 1 else "verdict" if all(_yes_or_no(value) is not None for value in values) else "score"
 
-    def read(row: Row, number: str, _: Path) -> Iterator[Item]:
-        said = row[label]
-        if said in {"", None}:
-            raise ValueError(f"{label} is empty; label every row, or leave the row out")
-        named = {name: _text(row, lower[name]) for name in ("id", "created_by", "category", "criterion", "cluster") if name in lower}
-        by, name = named.pop("created_by", ""), named.pop("id", "")
-        yield Item(
-            id=name or number,
-            messages=_conversation(row[prompt]) if prompt else (),
-            answers=_answers(*(row[name] for name in answers)),
-            annotations=(Annotation(by=by or "label", value=_own_value(form, said, label)),),
-            **named,
-        )
-
+    about = {name: lower[name] for name in ("id", "created_by", "category", "criterion", "cluster") if name in lower}
     named = tuple(name for name in (prompt, *answers, label) if name)
     official = "spearman" if form == "score" else "accuracy_all"
-    return _Format("labelled rows", form, official, named, read, told_by="its columns are named")
+    return _Format(
+        "labelled rows", form, official, named, _by_columns(form, prompt, answers, label, **about), told_by="its columns are named"
+    )
 
 
 def _yes_or_no(value: JsonValue) -> bool | None:
@@ -433,14 +425,13 @@ def _yes_or_no(value: JsonValue) -> bool | None:
     return True if text in _YES else False if text in _NO else None
 
 
-def _own_value(form: Form, value: JsonValue, label: str) -> Any:  # noqa: ANN401 - one of an annotation's values
+def _own_value(form: Form, value: JsonValue, label: str, cure: str) -> Any:  # noqa: ANN401 - one of an annotation's values
     if form == "pair":
         if (winner := _WINNERS.get(str(value).strip().lower())) is None:
-            raise ValueError(f"{label} is {clip(str(value))}; write A, B or tie")
+            raise ValueError(f"{label} is {clip(str(value))}; {cure}")
         return winner
     if form == "verdict":
         return _yes_or_no(value)
-    try:
-        return float(str(value))
-    except ValueError:
-        raise ValueError(f"{label} is {clip(str(value))}; write numbers, or true and false, in all rows") from None
+    if (number := _number(value)) is None:
+        raise ValueError(f"{label} is {clip(str(value))}; write numbers, or true and false, in all rows")
+    return number

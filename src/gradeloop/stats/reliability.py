@@ -105,7 +105,7 @@ def weighted_alpha(units: Iterable[tuple[Sequence[float], int]], level: Level) -
         return None
     count = sum(totals.values())
     if level == "nominal":
-        observed = sum(weight * (len(values) ** 2 - _equal_pairs(values)) / (len(values) - 1) for values, weight in paired)
+        observed = sum(weight * (len(values) ** 2 - sum(map(values.count, values))) / (len(values) - 1) for values, weight in paired)
         expected: float = count**2 - sum(total**2 for total in totals.values())
         return 1 - (count - 1) * observed / expected
     ordered = sorted(totals.items())
@@ -118,12 +118,6 @@ def weighted_alpha(units: Iterable[tuple[Sequence[float], int]], level: Level) -
         moved = [places[value] - middle for value in values]
         observed += 2 * weight * (len(moved) * sum(place * place for place in moved) - sum(moved) ** 2) / (len(moved) - 1)
     return 1 - (count - 1) * observed / expected
-
-
-def _equal_pairs(values: Sequence[float]) -> int:
-    if len(values) == 2:  # noqa: PLR2004 - judge and one label, nearly always
-        return 4 if values[0] == values[1] else 2
-    return sum(count**2 for count in Counter(values).values())
 
 
 def f1(counts: Counts[Rating], positive: Rating) -> float | None:
