@@ -76,3 +76,22 @@ def test_what_was_asked_is_cached_a_preview_counts_the_rest_and_what_was_not_mad
     assert away.result["figures"]["coverage"]["value"] == 0.25
     assert whole.result["usage"]["calls"] == 7
     assert whole.result["probes"][0]["changed"]["value"] == 0
+
+
+def test_answers_of_ties_are_rated_and_their_figure_can_be_bound(gradeloop: CommandLine) -> None:
+    row = {"subset": "Ties", "prompt": "Name a primary colour of light.", "rejected": ["salt", "oak"]}
+    rows = [row | {"id": "ref:1", "chosen": ["red"]}, row | {"id": "tied:1", "chosen": ["green", "blue"]}]
+    (gradeloop.folder / "ties.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (gradeloop.folder / "rating.yaml").write_text(json.dumps(FRANCE | {"rubric_text": "Rated by a set."}))
+    (gradeloop.folder / "rating.replies.yaml").write_text(json.dumps({"replies": [answers({"score": 7, "explanation": "so"})]}))
+
+    done = gradeloop(
+        *("check-judge", "rating.yaml", "ties.jsonl", "--scripted", "rating.replies.yaml"), "-o", "ties.html", "--fail-under", "ties=0.5"
+    )
+
+    assert "read as RewardBench 2" in done.err
+    assert "7 items, 7 judgements; scores from 1 to 10" in done.err
+    assert done.code == 1, done.err
+    assert "Ties, by ratings 0.0%" in " ".join(done.out.split())
+    assert "Ties, by ratings is 0.0% (0.0% to 79.3%), and --fail-under wants 0.5" in done.err
+    assert "Ties, by ratings" in (gradeloop.folder / "ties.html").read_text()

@@ -20,17 +20,14 @@ class Kinds:
 
     def __init__(self, rated: Iterable[reliability.Rated]) -> None:
         self.rated = tuple(rated)
-        found = Counter(row._replace(cluster="") for row in self.rated)
-        self.kinds, self.counts = list(found), list(found.values())
-        self.parts = self._parts()
-        """The number of runs of each kind in every cluster; empty where each run is one of its own, or all are one."""
-
-    def _parts(self) -> list[tuple[int, ...]]:
+        kinds = Counter(row._replace(cluster="") for row in self.rated)
+        self.kinds, self.counts = list(kinds), list(kinds.values())
         clusters: dict[str | int, Counter[reliability.Rated]] = {}
         for at, row in enumerate(self.rated):
             clusters.setdefault(row.cluster or at, Counter())[row._replace(cluster="")] += 1
         alike = 1 < len(clusters) < len(self.rated)
-        return [tuple(found[kind] for kind in self.kinds) for found in clusters.values()] if alike else []
+        self.parts = [tuple(found[kind] for kind in self.kinds) for found in clusters.values()] if alike else []
+        """The number of runs of each kind in every cluster; empty where each run is one of its own, or all are one."""
 
     def cells(self, counts: Sequence[int]) -> dict[tuple[object, object], float]:
         """Return how often label and judge's value occur together, where kinds of runs occur so often."""

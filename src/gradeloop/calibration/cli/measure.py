@@ -31,7 +31,6 @@ from gradeloop.cli import commands
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.cli.task_file import budget_of
-from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.thread import Priority
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
@@ -236,11 +235,6 @@ class AskFlags:
     trust: commands.Trust = False
     as_json: commands.Json = False
 
-    @property
-    def budget(self) -> Budget | None:
-        """The most that all judgements together may cost."""
-        return budget_of(None, self.budget_usd)
-
 
 @dataclass(frozen=True)
 class CheckOptions:
@@ -274,7 +268,7 @@ def check_judge(options: CheckOptions) -> None:
     code, missed = code_of(found, bounds, options.at)
     for line in missed:
         typer.echo(line, err=True)
-    raise typer.Exit(NO_VERDICT if found.not_made and options.asking.budget is not None else code)
+    raise typer.Exit(NO_VERDICT if found.not_made and options.asking.budget_usd is not None else code)
 
 
 BOUNDED = tuple(name for name in NAMES if name not in {"mean_error", "first_position"})
@@ -326,38 +320,33 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
     if options.limit is not None:
         labelled = labelled.model_copy(update={"items": labelled.items[: options.limit]})
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    config = await _named_judge(options, console)
+    asking, registry = options.asking, None if names_file(options.judge) else open_registry()
+    outside = find_outside_roots(asking.allow_outside, own_config_file(trust=asking.trust))
+    config = await load_judge(options.judge, registry, outside)
+    require_files(asking.tools, "--tools")
+    require_files((asking.scripted,) if asking.scripted else (), "--scripted")
+    config, note = with_model(config, options.grader, scripted=asking.scripted is not None)
+    if note:
+        console.print(note, style="dim", soft_wrap=True)
     questions = list(ask_about(config, labelled, options.passes))
     probed: dict[ProbeName, list[Question]] = {name: probe_questions(name, questions) for name in parse_probes(options.probe)}
     asked = [*questions, *(question for rows in probed.values() for question in rows)]
     items, calls = counted(len(labelled.items), "item"), counted(len(asked), "judgement")
     rule = f"; passes: {', '.join(in_words(rule.values))}" if isinstance(rule := questions[0].answer, PassRule) else ""
-    scores = f"; scores from {labelled.scale[0]} to {labelled.scale[1]}" if labelled.form == "score" else ""
+    scales = {of.scale for of in map(labelled.asked_for, labelled.items) if of.form == "score"}
+    scores = "".join(f"; scores from {low} to {high}" for low, high in scales)
     taken = f"{options.dataset.name}: read as {labelled.name}, because {labelled.why}; {items}, {calls}{scores}{rule}"
     console.print(taken, style="dim", soft_wrap=True)
     requests = [JudgingRequest(judge=one.judge, run=one.run, repeat=one.repeat) for one in asked]
-    if options.asking.preview:
-        seen = await preview_requests(requests, set(), dict(os.environ), own_store() if options.asking.store else None)
-        show_lines(seen.model_dump(mode="json"), preview_lines(seen), as_json=options.asking.as_json)
+    if asking.preview:
+        seen = await preview_requests(requests, set(), dict(os.environ), own_store() if asking.store else None)
+        show_lines(seen.model_dump(mode="json"), preview_lines(seen), as_json=asking.as_json)
         return None
-    answers = [Answered(*pair) for pair in zip(asked, await ask(options.asking, requests, console), strict=True)]
+    answers = [Answered(*pair) for pair in zip(asked, await ask(asking, requests, console), strict=True)]
     rest = iter(answers)
     plain = list(islice(rest, len(questions)))
     findings = [probe_finding(name, labelled, plain, list(islice(rest, len(changed)))) for name, changed in probed.items()]
     return report_check(config, labelled, plain, against_repetition(findings), answers)
-
-
-async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
-    """Return the judge with the model that is asked, and print which where it was chosen."""
-    settings = own_config_file(trust=options.asking.trust)
-    registry = None if names_file(options.judge) else open_registry()
-    config = await load_judge(options.judge, registry, find_outside_roots(options.asking.allow_outside, settings))
-    require_files(options.asking.tools, "--tools")
-    require_files((options.asking.scripted,) if options.asking.scripted else (), "--scripted")
-    config, note = with_model(config, options.grader, scripted=options.asking.scripted is not None)
-    if note:
-        console.print(note, style="dim", soft_wrap=True)
-    return config
 
 
 async def ask(
@@ -382,7 +371,7 @@ async def ask(
         name = f"{request.judge.sha256()} {request.priority}"
         judge = judges.setdefault(name, Judge(request.judge, client, task_queue=task_queue, priority=request.priority))
         groups.setdefault(request.priority, []).append((at, JudgementRequest(judge, request.run, request.repeat)))
-    if flags.budget is not None and len(groups) > 1:
+    if (budget := budget_of(None, flags.budget_usd)) is not None and len(groups) > 1:
         raise InvalidRequest(f"--budget-usd: {len(groups)} tenants are judged apart, each for its own money; name one by --tenant")
 
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -395,7 +384,7 @@ async def ask(
             progress.advance(bar)
 
         async def judge_all() -> None:
-            options: MakeOptions = {"concurrency": flags.concurrency, "store": store, "budget": flags.budget, "retry": bool(flags.retry)}
+            options: MakeOptions = {"concurrency": flags.concurrency, "store": store, "budget": budget, "retry": bool(flags.retry)}
             for group in groups.values():
                 await make_judgements([one for _, one in group], partial(report, [at for at, _ in group]), **options)
 
