@@ -3,6 +3,17 @@
 
 export type JsonValue = string | number | boolean | null | JsonValue[] | { [key: string]: JsonValue };
 
+/** Scores and metadata that a case's hooks added once it had ended: `result.after_each.named_scores["Tone"]`. */
+export interface AfterEach {
+  /** New scores by metric, and those that take the place of what the criteria's scores come to. */
+  named_scores?: { [key: string]: number };
+  /** The test's own metadata, and what the hooks returned. */
+  metadata?: { [key: string]: JsonValue };
+  response_metadata?: { [key: string]: JsonValue };
+  /** The hook that failed, and why; then nothing was added. */
+  error?: string | null;
+}
+
 /** A finished run of an agent, in one conversation or several: `AgentRun(id="7", transcripts=(RunTranscript(messages=said),))`. */
 export interface AgentRun {
   /** The id of the run, unique among those that are judged together. */
@@ -205,6 +216,10 @@ export interface Case {
   follows?: { [key: string]: string };
   /** Assertions of the suite that are not judged, each with the reason. The case never passes; with nothing to judge it does not run. */
   left_out?: string[];
+  /** Functions that are called in the sandbox once the case has ended, and add scores and metadata to its result. */
+  after_each?: CodeText[];
+  /** Facts about the test that those functions are given. */
+  metadata?: { [key: string]: JsonValue };
 }
 
 /** The result of a case; an error is never a verdict, neither passed nor failed: `CaseResult.rows()` has its criteria. */
@@ -269,6 +284,8 @@ export interface CaseResult {
   finished?: string | null;
   /** Verdicts and comments of people. */
   ratings?: Rating[];
+  /** Scores and metadata of the case's hooks, or which of them failed; they change no verdict. */
+  after_each?: AfterEach | null;
 }
 
 /** The tool that decides a criterion without a model. */

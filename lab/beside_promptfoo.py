@@ -98,15 +98,16 @@ def theirs(peer: Promptfoo, config: Path) -> list[Verdict]:
     return found
 
 
-def ours(judge: str, config: Path, folder: Path) -> list[Verdict]:
-    """Return gradeloop's verdicts, in the order of its cases; one that is `refused` where the suite was not run.
+def ours(judge: str, config: Path, folder: Path, *outputs: Path) -> list[Verdict]:
+    """Return gradeloop's verdicts, in the order of its cases, and write `outputs`; one that is `refused` where the suite was not run.
 
     Raises:
         RuntimeError: It ended without results and without a refusal.
     """
     output = folder / f"{config.parent.name}.json"
     environment = os.environ | {"OPENAI_BASE_URL": f"{judge}/v1", "GRADELOOP_BASE_URLS": judge, "OPENAI_API_KEY": "sk-mock"}
-    command = [str(GRADELOOP), "eval", str(config), "--allow-code", "--skip-unsupported", "--output", str(output)]
+    command = [str(GRADELOOP), "eval", str(config), "--allow-code", "--skip-unsupported"]
+    command += [part for file in (output, *outputs) for part in ("--output", str(file))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode == REFUSED:
         return [Verdict(" ".join((done.stderr or done.stdout).split())[-_TOLD:], "refused")]

@@ -438,3 +438,58 @@ def hooked() -> tuple[GeneratedSuite, ...]:
         )
         for at, names in enumerate(rows)
     )
+
+
+_AFTER_FILES: Mapping[str, str] = {
+    "adds.js": """
+        exports.afterEach = async ({ test, result }, { hookName }) => {
+          result.namedScores.length = result.response.output.length;
+          result.namedScores.none = NaN;
+          result.success = !result.success;
+          result.score = 0.125;
+          const parts = result.gradingResult.componentResults.map((part) => [part.pass, part.score, part.assertion.metric ?? null]);
+          return { result: { ...result, metadata: { ...result.metadata, hookName, parts, level: test.metadata?.level ?? null } } };
+        };
+    """,
+    "in_place.js": """
+        module.exports = (name, context) => {
+          if (name !== 'afterEach') return;
+          context.result.metadata.seen = Object.keys(context.result.namedScores).length;
+          if (context.test.vars.reply === 'kind') context.result.namedScores.Tone = 0.25;
+        };
+    """,
+    "in_python.py": """
+def afterEach(context, options):
+    result = context["result"]
+    if result["vars"]["reply"] == "red":
+        raise ValueError("no red")
+    answer = {"namedScores": {"flag": True, "word": "x", "py": 2}, "metadata": {"nested": {"none": None}}, "success": False}
+    return {"result": {**answer, "response": {"metadata": {"by": options["hookName"]}}}}
+    """,
+    "nothing.py": """
+def handle(name, context):
+    return {"test": {"vars": {}}} if name == "afterEach" else None
+    """,
+}
+
+
+def hooked_after() -> tuple[GeneratedSuite, ...]:
+    """Return suites whose hooks add to what their tests came to, one of which fails for a test."""
+    head = {"prompts": ["{{reply}}", "so {{reply}}"], "providers": ["echo"]}
+    default = {"metadata": {"team": "a", "level": 1}, "assert": [_one("contains", "b") | {"metric": "Tone", "weight": 2}]}
+    own = {
+        "assert": [_one("contains", "so") | {"metric": "Tone"}, _one("javascript", "0.5") | {"metric": "Half"}],
+        "metadata": {"level": 2},
+    }
+    tests = tuple(GeneratedTest(f"after {reply}", {"vars": {"reply": reply}, **own}) for reply in ("kind", "red", "blue"))
+    whole = {**head, "defaultTest": default, "derivedMetrics": [{"name": "Twice", "value": "2 * length"}]}
+    rows = (
+        ("adds.js:afterEach",),
+        ("in_place.js", "adds.js:afterEach"),
+        ("adds.js:afterEach", "in_python.py:afterEach"),
+        ("nothing.py:handle",),
+    )
+    return tuple(
+        GeneratedSuite(f"hooks after {at}", {**whole, "extensions": [f"file://{name}" for name in names]}, tests, _AFTER_FILES)
+        for at, names in enumerate(rows)
+    )

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import shlex
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from activities.capabilities import WorkerServices
 from activities.errors import activity_call, invalid, store_attempt, store_away
 from activities.generate import drafting_model
 from gradeloop.batches import contract
+from gradeloop.batches.after_each import call_after_each
 from gradeloop.batches.case_checks import CheckedOutput, find, has_checks
 from gradeloop.batches.cases import (
     CaseConversation,
@@ -485,7 +487,7 @@ class BatchActivities:
     ) -> contract.CaseAnswer:
         """Store a conversation; where it is the last of the case's to end, the case ends."""
         count = count_units(stored.case)
-        if count == 1 and conversation.ended and not stored.case.compared_with:
+        if count == 1 and conversation.ended and not stored.case.compared_with and not stored.case.after_each:  # a hook may take long
             result = await self._result(stored, [conversation])
             return await self.end_case(call, stored, result, cost, key=key, conversation=conversation)
         conversations = await self._store.keep_conversation(call.batch_id, case_questions.place_of(call), conversation, cost, key)
@@ -547,7 +549,7 @@ class BatchActivities:
         """
         if stored.case.compared_with:
             return await self._park(call, stored, result, cost)
-        whole = stored.result_of_attempt(result)
+        whole = await call_after_each(stored.case, stored.result_of_attempt(result), self._services.tools.code, time.monotonic())
         status = await self._store.end_case(call.batch_id, call.position, whole, cost, key=key, conversation=conversation)
         self._abandoned.forget()
         self._cases.drop(call.batch_id, call.position)
@@ -572,7 +574,11 @@ class BatchActivities:
         self, call: contract.CaseCall, results: Mapping[int, contract.CaseResult], cost: CallCost
     ) -> contract.CaseAnswer:
         """Store the results of cases that were compared."""
-        await self._store.end_together(call.batch_id, results, cost)
+        began, hooked = time.monotonic(), dict[int, contract.CaseResult]()
+        for position, result in results.items():
+            case = (await self._cases.load(call.batch_id, position, call.attempt)).case
+            hooked[position] = await call_after_each(case, result, self._services.tools.code, began)
+        await self._store.end_together(call.batch_id, hooked, cost)
         for position in results:
             self._cases.drop(call.batch_id, position)
         return self._ended(results[call.position].status)

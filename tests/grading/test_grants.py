@@ -39,7 +39,7 @@ DATA: dict[str, str] = {
     "BackfillCall": "monitor since",
     "BatchRequest": "baseline batch_id cases name suite",
     "BucketSource": "bucket prefix",
-    "Case": "id description vars prompt label output abstain compared_with follows left_out",
+    "Case": "id description vars prompt label output abstain compared_with follows left_out metadata",
     "Check": "arguments",  # the tool's own; what an assertion in code or a comparison has in them is found
     "CodeText": "code file function config",
     "Context": "text",

@@ -146,8 +146,8 @@ def test_a_hook_that_changes_nothing_leaves_the_cases_as_they_are(tmp_path: Path
     code = "module.exports = () => {};"
     hooked = read_suite(written(tmp_path, with_hooks("h.js"), NAME, h_js=code), ALLOWED)
 
-    assert list(hooked.cases()) == cases(tmp_path, SUITE, name=NAME)
-    assert [note for note in hooked.notes if "h.js is called for beforeAll and beforeEach; afterEach and afterAll are not run" in note]
+    assert [case.model_copy(update={"after_each": ()}) for case in hooked.cases()] == cases(tmp_path, SUITE, name=NAME)
+    assert [note for note in hooked.notes if "h.js is called for all hooks but afterAll" in note]
 
 
 @pytest.mark.parametrize(
@@ -178,16 +178,6 @@ def test_a_hook_that_changes_nothing_leaves_the_cases_as_they_are(tmp_path: Path
             "exports.beforeAll = ({ suite }) => ({ suite: { ...suite, tests: [{ vars: 3 }] } });",
             "what beforeAll left: tests[0]",
         ),
-        (
-            "h.js:afterEach",
-            "exports.afterEach = () => {};",
-            "afterEach of h.js is not run; write what it adds as an assertion with a metric",
-        ),
-        (
-            "h.js",
-            "module.exports = (name, { result }) => result && { result: { namedScores: { a: 1 } } };",
-            "afterEach of h.js is not run; ",
-        ),
         ("h.rb:beforeAll", "", "is code in a language that is not run; write it in JavaScript or Python"),
         ("h.txt", "", "names no file of code; write file://hooks.js:beforeAll"),
     ],
@@ -210,15 +200,30 @@ def test_hooks_are_code_that_runs_once_it_is_allowed(tmp_path: Path) -> None:
     assert (check_suite(path, SuiteFlags()).verdict, check_suite(path, ALLOWED).verdict) == ("in part", "refused")
 
 
-def test_what_is_left_out_without_a_hook_after_each_is_no_verdict(tmp_path: Path) -> None:
-    suite = read_suite(
-        written(tmp_path, with_hooks("h.js:afterEach", "h.js:afterAll"), NAME, h_js="exports.afterEach = () => {};"),
-        SuiteFlags(skip_unsupported=True),
-    )
+def test_cases_carry_the_hooks_after_them_with_the_metadata_of_their_test(tmp_path: Path) -> None:
+    suite = """
+    prompts: ['Say {{ q }}']
+    providers: [echo]
+    defaultTest: {metadata: {team: a, level: 1}}
+    tests: [{vars: {q: b}, metadata: {level: 2}}, {vars: {q: c}}]
+    """
+    names = ("h.js:afterEach", "h.js:afterAll", "h.js:beforeEach", "all.py")
+    files: dict[str, Any] = {
+        "h_js": "exports.afterEach = () => {}; exports.beforeEach = () => {};",
+        "all_py": "def get_transform(*given): pass",
+    }
+    hooked = read_suite(written(tmp_path, with_hooks(*names, suite=suite), NAME, **files), ALLOWED)
+    found = list(hooked.cases())
 
-    assert [case.left_out for case in suite.cases()] == [()] * 6
-    assert [note for note in suite.notes if "afterEach of h.js is not run" in note] != []
-    assert [note for note in suite.notes if "afterAll is not run; what it does with the results, do with the files of -o" in note] != []
+    assert [[(code.file, code.function) for code in case.after_each] for case in found] == [
+        [("h.js", "afterEach"), ("all.py", "get_transform")]
+    ] * 2
+    assert [case.metadata for case in found] == [{"team": "a", "level": 2}, {"team": "a", "level": 1}]
+    assert [note for note in hooked.notes if "afterAll is not run; what it does with the results, do with the files of -o" in note] != []
+
+
+def test_a_hook_after_each_is_code_that_its_user_allows(tmp_path: Path) -> None:
+    assert "the hook h.js is code, which runs in a sandbox" in refusal(tmp_path, with_hooks("h.js:afterEach"), name=NAME, h_js="1")
 
 
 def test_each_of_many_tests_is_changed_once(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from gradeloop.batches.after_each import hook_call
 from gradeloop.batches.contract import Case
 from gradeloop.batches.draft_checks import CALL_CHECK, CALLED, COMPARISON_CHECK
 from gradeloop.contract.criterion import Check, Criterion
@@ -66,7 +67,8 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
         for language in {named.value for named in named_in(case) if named.kind == "code"}:
             await asyncio.to_thread(code.engine, cast("Language", language))
         named = [*case.transforms, *(parse_code_check(check.arguments) for _, check in case.rubric.checks(CODE_CHECK))]
-        await asyncio.to_thread(code.refuse_unloadable, [code_call(text, None, {}) for text in named])
+        calls = [*(code_call(text, None, {}) for text in named), *(hook_call(hook, None) for hook in case.after_each)]
+        await asyncio.to_thread(code.refuse_unloadable, calls)
     except SandboxError as error:
         raise ValueError(str(error)) from None
 

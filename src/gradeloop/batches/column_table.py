@@ -99,6 +99,24 @@ class MetricFigure:
         return " / ".join(part for part in (self.prompt, self.label) if part)
 
 
+def scores_by_metric(result: CaseResult) -> dict[str, list[tuple[float, float]]]:
+    """Return a case's scores in each named metric with weights; a criterion without a verdict has none, and a hook's replaces them."""
+    rows, found = {row.id: row for row in result.criteria if not row.unverified}, dict[str, list[tuple[float, float]]]()
+    for share in result.metrics:
+        if (row := rows.get(share.criterion)) is not None:
+            score = float(row.passed) if row.score is None or row.override else row.score
+            found.setdefault(share.name, []).append((score, share.weight))
+    for name, score in result.after_each.named_scores.items() if result.after_each else ():
+        found[name] = [(score, weight) for _, weight in found.get(name, [(score, 1.0)])]
+    return found
+
+
+def named_scores(result: CaseResult) -> dict[str, float]:
+    """Return a case's mean score in each named metric."""
+    found = scores_by_metric(result).items()
+    return {name: sum(score * weight for score, weight in scores) / sum(weight for _, weight in scores) for name, scores in found}
+
+
 @dataclass
 class _Column:
     """The sums for one prompt and generator."""
@@ -113,21 +131,16 @@ class _Column:
     verdicts: dict[str, int] = field(default_factory=dict)
 
     def add(self, result: CaseResult) -> None:
-        """Add a case and its scores; a criterion without a verdict is left out."""
+        """Add a case and its scores."""
         self.statuses[result.status] += 1
         if result.status in {"passed", "failed"}:
             self.tests.setdefault(result.base_id, []).append((float(result.status == "passed"), 1.0))
         self.usage += result.usage
         self.seconds += [result.usage.seconds] if result.usage.calls else []
-        rows = {row.id: row for row in result.criteria}
-        for share in result.metrics:
-            row = rows.get(share.criterion)
-            if row is None or row.unverified:
-                continue
-            score = float(row.passed) if row.score is None or row.override else row.score
-            self.sums[share.name] = self.sums.get(share.name, 0.0) + score * share.weight
-            self.weights[share.name] = self.weights.get(share.name, 0.0) + share.weight
-            self.verdicts[share.name] = self.verdicts.get(share.name, 0) + 1
+        for name, scores in scores_by_metric(result).items():
+            self.sums[name] = self.sums.get(name, 0.0) + sum(score * weight for score, weight in scores)
+            self.weights[name] = self.weights.get(name, 0.0) + sum(weight for _, weight in scores)
+            self.verdicts[name] = self.verdicts.get(name, 0) + len(scores)
 
     def derived(self, metrics: Iterable[DerivedMetric], known: Iterable[str]) -> dict[str, float | None]:
         """Return what the formulas come to; a metric of the batch that this column lacks is 0, as promptfoo counts it."""

@@ -7,7 +7,7 @@ from pydantic_core import to_json
 from temporalio import workflow
 
 from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK
-from gradeloop.batches.ratings import Rating
+from gradeloop.batches.ratings import AfterEach, Rating
 from gradeloop.contract.base import READS_SHARES, Bounded, CodeText, OmitEmpty, Strict, Tolerant
 from gradeloop.contract.evaluation import CriterionRow, Row, criterion_rows, html_table, lowest_row
 from gradeloop.contract.messages import IMAGES, Attachment, Messages, Usage
@@ -42,7 +42,6 @@ CaseStatus = Literal["queued", "waiting", "passed", "failed", "unsure", "error",
 """`queued`: no verdict yet, or not run; `waiting`: the case waits for a person; `ungraded`: it ended, and nothing judged it whole;
 `unsure`: so many votes disagree that its judge does not decide it, by `abstain`; neither a pass nor a fail.
 """
-
 
 RETRIES = 7
 """Retries of a model call by default: with doubling pauses they outlast a server's restart; what outlasts them is an error or an outage."""
@@ -91,6 +90,10 @@ class Case(Strict):
     """Cases that end first, by the names of the marks for their outputs: `draft/...` for the draft, others for what was judged of it."""
     left_out: OmitEmpty[tuple[str, ...]] = ()
     """Assertions of the suite that are not judged, each with the reason. The case never passes; with nothing to judge it does not run."""
+    after_each: OmitEmpty[tuple[CodeText, ...]] = ()
+    """Functions that are called in the sandbox once the case has ended, and add scores and metadata to its result."""
+    metadata: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
+    """Facts about the test that those functions are given."""
 
     @property
     def asks(self) -> bool:
@@ -197,7 +200,6 @@ BATCH_PRIORITY = Priority(level=4)
 Parsed = TypeVar("Parsed", bound=Strict)
 
 BatchId = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
-
 
 CONCURRENCY = 50
 """Calls in flight where a batch does not say how many; a local server then gets no more than it has slots."""
@@ -353,6 +355,8 @@ class CaseResult(Strict):
     finished: str | None = None
     """The time when the case ended, ISO 8601, UTC."""
     ratings: OmitEmpty[tuple[Rating, ...]] = ()
+    after_each: OmitEmpty[AfterEach | None] = None
+    """Scores and metadata of the case's hooks, or which of them failed; they change no verdict."""
 
     @property
     def base_id(self) -> str:

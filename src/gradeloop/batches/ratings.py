@@ -1,10 +1,12 @@
-"""Ratings: the verdicts and comments of people about cases of batches."""
+"""Remarks on cases of batches that have ended: verdicts and comments of people, and what hooks added."""
 
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
+from pydantic_core import to_json
 
-from gradeloop.contract.base import Strict
+from gradeloop.contract.base import OmitEmpty, Strict
+from gradeloop.text import shortened
 
 if TYPE_CHECKING:  # a result has ratings
     from gradeloop.batches.contract import CaseResult
@@ -29,9 +31,33 @@ class Rating(Strict):
         return self
 
 
+class AfterEach(Strict):
+    """Scores and metadata that a case's hooks added once it had ended: `result.after_each.named_scores["Tone"]`."""
+
+    named_scores: OmitEmpty[dict[str, Annotated[float, Field(allow_inf_nan=False)]]] = Field(default_factory=dict)
+    """New scores by metric, and those that take the place of what the criteria's scores come to."""
+    metadata: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
+    """The test's own metadata, and what the hooks returned."""
+    response_metadata: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
+    error: OmitEmpty[str | None] = None
+    """The hook that failed, and why; then nothing was added."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The scores, the metadata and the error, a line each."""
+        facts = {"scores": self.named_scores, "metadata": self.metadata, "metadata of the response": self.response_metadata}
+        added = [f"afterEach: {what}: {shortened(to_json(value).decode(), 300)}" for what, value in facts.items() if value]
+        return [*([self.error] if self.error else []), *added]
+
+
 def verdicts_of_people(result: "CaseResult") -> dict[str, bool]:
     """Return the verdicts of people on this very attempt of a case, by person."""
     return {one.by: one.passed for one in result.ratings if one.passed is not None and one.attempt == result.attempt}
+
+
+def remarks(result: "CaseResult") -> list[str]:
+    """Return what hooks and people say about a case, a line each."""
+    return [*(result.after_each.lines if result.after_each else []), *rating_lines(result)]
 
 
 def rating_lines(result: "CaseResult") -> list[str]:

@@ -1,4 +1,4 @@
-"""The hooks of a promptfoo configuration, its `extensions`, called in the sandbox while the suite is read."""
+"""The hooks of a promptfoo configuration, its `extensions`; those before the batch are called in the sandbox while the suite is read."""
 
 import json
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from gradeloop.batches.after_each import hook_arguments
 from gradeloop.contract.base import CodeText
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
@@ -17,7 +18,7 @@ from gradeloop.suites.code_files import CodeGrant, names_code, parse_transform, 
 from gradeloop.suites.unsupported import UnsupportedFeatures, as_list
 from gradeloop.text import clip
 
-HookName = Literal["beforeAll", "beforeEach"]
+HookName = Literal["beforeAll", "beforeEach", "afterEach"]
 
 _NAMES = {"beforeAll", "beforeEach", "afterEach", "afterAll"}
 """The functions that are called for the hook of their name; any other is called for all hooks, with the name first."""
@@ -28,7 +29,7 @@ CHANGED = ("prompts", "tests", "scenarios", "defaultTest", "derivedMetrics")
 
 @dataclass(frozen=True)
 class Hook:
-    """A function that changes the suite, or its tests."""
+    """A function that changes the suite or its tests, or adds to the results of its cases."""
 
     code: CodeText
     spot: Location
@@ -36,10 +37,6 @@ class Hook:
     def runs_for(self, name: HookName) -> bool:
         """Tell whether the function is called for a hook."""
         return self.code.function == name or self.code.function not in _NAMES
-
-    def arguments(self, name: HookName, context: JsonValue) -> list[JsonValue]:
-        """Return what the function is called with."""
-        return [context, {"hookName": name}] if self.code.function == name else [name, context]
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ class Hooks:
         for hook in self.of(name):
             going = {at: value for at, value in enumerate(found) if not isinstance(value, InvalidRequest)}
             what = f"{hook.spot}: {name} of {hook.code.file}"
-            given = tuple(json.dumps(hook.arguments(name, {key: value})) for value in going.values())
+            given = tuple(json.dumps(hook_arguments(hook.code, name, {key: value})) for value in going.values())
             try:
                 results = call_code(hook.code.model_dump_json(), given, self.grant.imports, int(hook.code.function != name))
             except SandboxError as error:
@@ -98,14 +95,9 @@ def read_hooks(
             if not isinstance(entry, str) or not names_code(entry):
                 raise InvalidRequest(f"{spot}: {clip(str(entry))} names no file of code; write file://hooks.js:beforeAll")
             code = parse_transform(read_code_file(entry, scope, spot), "get_transform", spot)
-            if code.function == "afterEach" or (code.function not in _NAMES and "namedScores" in code.code):
-                with findings.leaving_out("no effect"):
-                    cure = "write what it adds as an assertion with a metric, or leave it out with --skip-unsupported"
-                    raise InvalidRequest(f"{spot}: afterEach of {code.file} is not run; {cure}")
-            elif code.function not in _NAMES:
-                findings.note(f"{spot}: {code.file} is called for beforeAll and beforeEach; afterEach and afterAll are not run")
-            if code.function != "afterEach":
-                if not grant.allowed:
-                    raise refuse_code(spot, f"the hook {code.file}")
-                hooks.append(Hook(code, spot))
+            if not grant.allowed:
+                raise refuse_code(spot, f"the hook {code.file}")
+            if code.function not in _NAMES:
+                findings.note(f"{spot}: {code.file} is called for all hooks but afterAll")
+            hooks.append(Hook(code, spot))
     return Hooks(tuple(hooks), grant), left_out

@@ -199,7 +199,9 @@ class SuiteModels:
         The worker of a named task queue has keys of its own.
         """
         if self._checks and case.runs and len(self.asked) < MOST_ASKED:
-            self.asked.setdefault(to_json([case.generator, case.grader, case.escalate, case.rubric, case.transforms]), case)
+            self.asked.setdefault(
+                to_json([case.generator, case.grader, case.escalate, case.rubric, case.transforms, case.after_each]), case
+            )
         place = f"case {case.id!r}: "
         self._grants.check(case, place)
         if not os.environ.get("GRADELOOP_TASK_QUEUE"):
@@ -278,6 +280,10 @@ class Plan:
     """The parts that are left out for all cases, so that none of them passes."""
     by_prompt: Mapping[tuple[str, str], SuiteGenerator] = field(default_factory=dict)
     """The generators of prompts with settings of their own, by the labels of both."""
+    after_each: tuple[CodeText, ...] = ()
+    """The hooks that are called with each result, which are told the metadata of its test."""
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The metadata of all tests, of which a test's own take the place."""
     allows_unknown: bool = False
     """Whether a variable that a prompt names and a test lacks is empty, with a note."""
 
@@ -366,6 +372,8 @@ class Plan:
         abstain = located_test.test.abstain or self.defaults.abstain
         judged = {"abstain": abstain, "escalate": (located_test.test.escalate or self.defaults.escalate) if abstain else None}
         given = judged | {"rubric": built.rubric, "metrics": built.metrics, "left_out": left_out}
+        if self.after_each:
+            given |= {"after_each": self.after_each, "metadata": {**self.metadata, **located_test.test.metadata}}
         nothing = {} if built.rubric.criteria else {"asks_nothing": True, "loop": False}
         return self._build_case(located_test, raw | given | asked | nothing)
 

@@ -296,6 +296,8 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
         generators=generators,
         by_prompt=_by_prompt(config, prompts, generators, findings),
         allows_unknown=True,
+        after_each=tuple(hook.code for hook in config.hooks.of("afterEach")),
+        metadata=as_object(default.get("metadata"), place.at("metadata")),
         defaults=defaults,
         rubrics=CaseRubrics(
             defaults, place, grader_given=flags.grader is not None, findings=findings, asks_nothing=True, allow_code=flags.grant(scope)

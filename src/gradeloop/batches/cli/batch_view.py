@@ -26,7 +26,7 @@ from gradeloop.batches.answer import (
 )
 from gradeloop.batches.column_table import ColumnTable
 from gradeloop.batches.contract import BatchSummary, CaseResult
-from gradeloop.batches.ratings import rating_lines
+from gradeloop.batches.ratings import remarks
 from gradeloop.batches.trends import SuiteBatch
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM, WAIT_SECONDS
 from gradeloop.cli.render.table import WHY_CHARACTERS, WIDE, Column, mark, table, usage_line
@@ -238,7 +238,7 @@ def case_lines(result: CaseResult, rubric: Rubric | None = None) -> Iterator[Tex
         yield Text("  decided by: ", "dim").append(one_line(", ".join(result.decided_by)), "red")
     for row in result.criteria:
         yield from _criterion(row, contradiction(row, rubric), optional=row.id in result.optional)
-    yield from (Text(f"  {one_line(line)}", "cyan") for line in rating_lines(result))
+    yield from (Text(f"  {one_line(line)}", "cyan") for line in remarks(result))
     if result.output is not None:
         yield Rule("output", style="dim")
         yield Text(printable(encodable(result.output[:OUTPUT_CHARACTERS])).rstrip())

@@ -30,7 +30,7 @@ from gradeloop.batches.exports import read_export
 from gradeloop.batches.pages.collection_page import METRICS, PageHeader, PageRow, PastBatch, Stat, collection_page
 from gradeloop.batches.pages.judgement_page import judging_head, live_next
 from gradeloop.batches.pages.read_judgement import read_case_judgement, registered_name
-from gradeloop.batches.ratings import rating_lines
+from gradeloop.batches.ratings import remarks
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import Evaluation, EvaluationResult, VerdictResult
@@ -337,7 +337,7 @@ def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
     """Return the report of a case: what was asked, what was judged, and the one pass over it."""
     if result.judgement is not None and case is not None and case.judging is not None:
         judged = read_case_judgement(result.judgement, case.judging)
-        return judged.model_copy(update={"notes": (*judged.notes, *rating_lines(result))})
+        return judged.model_copy(update={"notes": (*judged.notes, *remarks(result))})
     messages = [*(case.messages if case else ())]
     if result.output is not None:
         messages.append(Message.model_construct(role="assistant", content=result.output if result.output.strip() else EMPTY_OUTPUT))
@@ -371,7 +371,7 @@ def with_thread(result: CaseResult, thread: RunReport) -> RunReport:
     The verdict is the one that the batch counted; where the thread has another one since, a fact says so.
     """
     now = {"thread now": thread.word.replace("_", " ")} if thread.verdict != COLOURS[result.status] else {}
-    notes = (*thread.notes, *rating_lines(result))
+    notes = (*thread.notes, *remarks(result))
     case = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about, "notes": notes}
     decided = {"decided_by": result.decided_by, "worst": result.worst_criterion}
     counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": STATUS_LABELS[result.status][0]}
@@ -439,4 +439,4 @@ def _notes(result: CaseResult, case: Case | None) -> tuple[str, ...]:
         f"Not judged: {'; '.join(result.left_out)}": result.status != "ungraded" and bool(result.left_out),
         f"Not run: {result.error}": result.status == "queued" and bool(result.error) and not (result.error or "").startswith("not "),
     }
-    return (*(note for note, applies in notes.items() if applies), *rating_lines(result))
+    return (*(note for note, applies in notes.items() if applies), *remarks(result))
