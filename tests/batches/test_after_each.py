@@ -1,17 +1,23 @@
 """promptfoo's hook `afterEach` adds scores and metadata to a case that has ended, in the sandbox, and changes no verdict."""
 
+import sqlite3
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 
-from gradeloop.batches.after_each import promptfoo_row
+from gradeloop.batches.after_each import call_after_each, promptfoo_row
+from gradeloop.batches.cli.batch_view import case_line
 from gradeloop.batches.column_table import named_scores
-from gradeloop.batches.contract import CaseResult
+from gradeloop.batches.contract import Case, CaseResult
+from gradeloop.batches.pages.read_batch import read_case_report
 from gradeloop.batches.ratings import AfterEach, remarks
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
+from gradeloop.sandbox.code_calls import CodeSandbox
 from tests.rig.batches import batching, case, drafted, fails, passes
 
 
@@ -110,8 +116,30 @@ async def test_a_hook_that_fails_is_an_error_beside_the_verdict(client: Client, 
     assert named_scores(results[-1]) == {"first": 1}
 
 
-async def test_a_hook_counts_its_call_and_no_answer_is_paid_twice(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
-    """A batch that is started again, or runs its errors again, calls no hook of a case that has ended."""
+async def test_the_answer_is_stored_before_the_hooks_and_a_crash_there_pays_nothing_again(
+    client: Client, tmp_path: Path, sandboxes: SandboxChoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = []
+
+    async def breaks_once(*given: Any) -> CaseResult:
+        with closing(sqlite3.connect(tmp_path / "results.db")) as store:
+            stored.append(store.execute("SELECT count(*) FROM case_units").fetchone()[0])
+        if len(stored) == 1:
+            raise OSError("the worker was stopped")
+        return await call_after_each(*given)
+
+    monkeypatch.setattr("activities.batches.cases.call_after_each", breaks_once)
+    async with batching(client, tmp_path, passes(), sandboxes=sandboxes) as batches:
+        summary, (result,) = await batches.run([case("a", after_each=HOOKS[2:])], cache=False)
+
+    assert stored == [1, 1]
+    assert (summary.usage.calls, summary.usage.attempts, result.usage.calls) == (1, 1, 1)
+    assert (result.status, named_scores(result)) == ("passed", {"Tone": 0.25})
+
+
+async def test_no_hook_of_a_case_that_has_ended_is_called_when_its_batch_goes_on(
+    client: Client, tmp_path: Path, sandboxes: SandboxChoice
+) -> None:
     batch: dict[str, Any] = {"batch_id": "again"}
     named = hook("exports.afterEach = ({ result }) => ({ result: { metadata: { at: Date.now() } } });")
     async with batching(client, tmp_path, passes("good"), sandboxes=sandboxes) as batches:
@@ -180,3 +208,12 @@ def test_an_error_of_a_hook_is_in_the_row_and_in_the_remarks() -> None:
 
     assert promptfoo_row(result)["metadata"] == {"own": 1, "afterEachError": "afterEach of h.js has failed: Error: no disk"}
     assert remarks(result)[0] == "afterEach of h.js has failed: Error: no disk"
+    assert read_case_report(result).notes[-2:] == tuple(remarks(result))
+    assert case_line(result).plain == "passed  a  afterEach of h.js has failed: Error: no disk"
+
+
+async def test_no_hook_begins_once_those_before_it_took_their_minute(sandboxes: SandboxChoice) -> None:
+    code = CodeSandbox(lambda: sandboxes)
+    late = await call_after_each(Case.model_validate(case("a", after_each=[HOOKS[0]])), hooked(), code, time.monotonic() - 61)
+
+    assert late.after_each == AfterEach(error="afterEach of h.js has failed: the hooks before it took 60 seconds")

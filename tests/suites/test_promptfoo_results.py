@@ -30,7 +30,7 @@ def result(at: int, status: str, label: str, score: float | None = None, **more:
 
 
 RESULTS = [
-    result(0, "passed", "one", 1.0),
+    result(0, "passed", "one", 1.0, after_each={"named_scores": {"Added": 3.0}, "metadata": {"by": "a hook"}}),
     result(1, "failed", "two", 0.25),
     result(2, "passed", "one", 0.5),
     result(3, "error", "two", criteria=(), error="auth: no key", output=None),
@@ -98,5 +98,6 @@ def test_promptfoo_imports_and_exports_the_same_counts_scores_metrics_tokens_and
         (False, 0.25, 0.25),
         (True, 0.5, 0.5),
     ]
+    assert (rows[0]["namedScores"]["Added"], rows[0]["metadata"]["by"]) == (3, "a hook")
     assert sum(row["cost"] for row in rows) == 1.25
     assert "question 0" in shown

@@ -38,8 +38,8 @@ def promptfoo_row(result: CaseResult) -> dict[str, Any]:
     reason, why, added = _REASONS.get(result.status, _ERROR), failure_reason(result) or result.explanation, result.after_each or AfterEach()
     score, costs = {"score": result.score or 0.0, "namedScores": named_scores(result)}, promptfoo_costs(result.usage)
     row: dict[str, Any] = {"id": result.id, "success": not reason, "failureReason": reason, "vars": result.vars, **score, **costs}
-    row |= {"promptId": f"{result.prompt} / {result.label}"}
-    row |= {"testCase": {"vars": result.vars, "description": result.description or result.id}}
+    test = {"vars": result.vars, "description": result.description or result.id}
+    row |= {"promptId": f"{result.prompt} / {result.label}", "testCase": test}
     row |= {"provider": {"id": result.label or "", "label": result.label or ""}, "latencyMs": round(result.usage.seconds * 1000)}
     row |= {"prompt": {"raw": result.prompt or result.id, "label": result.prompt or ""}}
     row |= {"response": {"output": result.output or "", "cached": result.cached, "metadata": added.response_metadata, **costs}}
@@ -87,11 +87,10 @@ async def call_after_each(case: Case, result: CaseResult, code: CodeSandbox, beg
     added = AfterEach(metadata=case.metadata)
     row = promptfoo_row(result.model_copy(update={"after_each": added}))
     test: JsonValue = {"vars": case.vars, "description": case.description, "metadata": case.metadata}
-    own = row["namedScores"]
     for hook in case.after_each:
         try:
             row = _merged(row, await _returned(hook, {"test": test, "result": row}, code, began))
-            added = _added(row, own)
+            added = _added(row, named_scores(result))
         except (SandboxError, ValueError) as error:
             why = explain(error) if isinstance(error, ValidationError) else str(error)
             added = AfterEach(metadata=case.metadata, error=shortened(f"{AFTER_EACH} of {hook.file} has failed: {why}"))

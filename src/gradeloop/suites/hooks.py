@@ -34,10 +34,6 @@ class Hook:
     code: CodeText
     spot: Location
 
-    def runs_for(self, name: HookName) -> bool:
-        """Tell whether the function is called for a hook."""
-        return self.code.function == name or self.code.function not in _NAMES
-
 
 @dataclass(frozen=True)
 class Hooks:
@@ -48,7 +44,7 @@ class Hooks:
 
     def of(self, name: HookName) -> list[Hook]:
         """Return the functions that are called for a hook."""
-        return [hook for hook in self.listed if hook.runs_for(name)]
+        return [hook for hook in self.listed if hook.code.function == name or hook.code.function not in _NAMES]
 
     def call(self, name: HookName, key: str, values: Sequence[dict[str, JsonValue]]) -> list[dict[str, JsonValue] | InvalidRequest]:
         """Return values as the functions of a hook leave them, each the `key` of a context; for one that fails its error.

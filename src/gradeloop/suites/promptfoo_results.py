@@ -44,8 +44,8 @@ class PromptfooFile:
         name = result.id
         for label in (str(result.repeat + 1), result.label, result.prompt):
             name = name.removesuffix(f"/{label}")
-        row |= {"promptIdx": list(self._columns).index(column)}
-        row |= {"testIdx": self._tests.setdefault((name, result.repeat), len(self._tests))}
+        test = self._tests.setdefault((name, result.repeat), len(self._tests))
+        row |= {"promptIdx": list(self._columns).index(column), "testIdx": test}
         self._file.write(self._separator + _text(row))
         self._separator = ",\n"
 

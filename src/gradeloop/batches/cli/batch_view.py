@@ -220,9 +220,9 @@ VALUE_CHARACTERS = 300
 
 
 def case_line(result: CaseResult) -> Text:
-    """Return a case's status, id and the reason why it did not pass as a line."""
+    """Return a case's status, id and the reason why it did not pass, or why a hook failed, as a line."""
     word, style = STATUS_LABELS[result.status]
-    reason = failure_reason(result)[:WHY_CHARACTERS]
+    reason = (failure_reason(result) or one_line((result.after_each and result.after_each.error) or ""))[:WHY_CHARACTERS]
     return Text().append(word, style).append(f"  {one_line(result.id)}", "bold").append(f"  {reason}" if reason else "")
 
 
