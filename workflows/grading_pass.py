@@ -75,7 +75,7 @@ class GradingPass:
 
     async def _check(self, name: str, check: Check) -> None:
         if check.transform is not None:
-            raise GraderFailed(f"the check {check.tool} of {name} could not decide: its transform is run in a batch without a loop alone")
+            raise GraderFailed(f"the check {check.tool} of {name} could not decide: its transform runs only in a batch without a loop")
         draft = code_of(self._draft) if check.extract == "code" else self._draft
         operation = self._checks.operation(f"check.{self._state.draft}.{name}")
         request = ToolRequest(call=name, arguments=check.arguments, draft=draft, check=True, operation_id=operation)

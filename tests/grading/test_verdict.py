@@ -89,7 +89,7 @@ def test_what_is_not_one_json_object_is_malformed(subtests: pytest.Subtests) -> 
         ("null", "it starts with 'null'"),
         ("satisfied", "it starts with 'satisfied'"),
         ("{", "the answer is not one JSON object: "),
-        ('{"k1": ' + "[" * 100_000, "the answer is not one JSON object: maximum recursion depth"),
+        ('{"k1": ' + "[" * 100_000, "the answer is not one JSON object: "),
         ('{"k1": ' + "9" * 5000 + "}", "the answer is not one JSON object: "),
         ('{"score": NaN}', "NaN is not JSON"),
         ('{"score": -Infinity}', "-Infinity is not JSON"),

@@ -16,7 +16,7 @@ async def page(request: web.Request) -> web.StreamResponse:
     if request.path == "/text":
         return web.Response(body=b"ba" * MIB, headers={"content-type": f"text/plain; charset={request.query['charset']}"})
     if request.path == "/small":
-        return web.Response(text="<a b='" * (64 * 1024 // 6), content_type="text/html")
+        return web.Response(body=b"ba" * (160 * 1024), headers={"content-type": "text/html; charset=punycode"})  # every parser waits for it
     part = PARTS[int(request.path.rpartition("/")[2]) % len(PARTS)]
     return web.Response(body=(part * (2 * MIB // len(part))).encode(), content_type="text/html")
 

@@ -147,6 +147,13 @@ def test_inline_javascript_returns_its_expression_or_what_it_returns(subtests: p
             assert sandbox(engine).call([call]) == [CodeResult(value=value)]  # type: ignore[arg-type]  # JSON of any shape
 
 
+@pytest.mark.parametrize("engine", ["node", "quickjs"])
+def test_large_values_come_back_whole_however_slowly_they_are_read(engine: Engine) -> None:
+    calls = [CodeCall("javascript", f"'{letter}'.repeat(900_000)", ({}, {})) for letter in "abc"]
+
+    assert [result.value for result in sandbox(engine).call(calls)] == [letter * 900_000 for letter in "abc"]
+
+
 def test_a_file_of_javascript_is_called_by_what_it_exports(subtests: pytest.Subtests) -> None:
     rows: list[Engine] = ["node", "quickjs"]
     rows2: list[tuple[str, str, str]] = [

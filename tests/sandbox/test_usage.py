@@ -1,6 +1,7 @@
 """What the processes of a run use together, as the worker sees it, where no control group bounds them."""
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ time.sleep(60)
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
     """Start a program with five children of 40 MiB each."""
-    process = subprocess.Popen(["/usr/bin/env", "python3", "-c", FORKS], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout
     for _ in range(5):
         process.stdout.readline()

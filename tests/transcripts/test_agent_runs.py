@@ -195,7 +195,7 @@ def test_plain_text_is_one_answer(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, str, str]] = {
-    "no JSON": ("r.json", '{"messages": [\n  {"role": "user",}\n]}', "r.json, line 2: no JSON: Expecting property name"),
+    "no JSON": ("r.json", '{"messages": [\n  {"role" "user"}\n]}', "r.json, line 2: no JSON: Expecting ':' delimiter"),
     "no JSON in a line": ("r.jsonl", '{"id": "a", "messages": [{"role": "user", "content": "x"}]}\n{oops', "r.jsonl, line 2: no JSON"),
     "an unknown role": (
         "r.json",

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -75,11 +76,14 @@ def resolve_writable(given: Path, suffixes: Sequence[str], *, overwrite: bool = 
     if suffix not in suffixes:
         raise InvalidRequest(f"the output {quoted_path(given)}: its suffix names no format.{did_you_mean(suffix, list(suffixes))}")
     try:
-        path = given.resolve()
-        if path.exists() and not path.is_file():
-            raise InvalidRequest(f"the output {quoted_path(given)} is not a file; name one, such as results{suffix}")
+        path, is_there = given.resolve(), True
+        try:  # `exists` says no more than False where a name is too long or a link leads to itself, from Python 3.14 on
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise InvalidRequest(f"the output {quoted_path(given)} is not a file; name one, such as results{suffix}")
+        except FileNotFoundError:
+            is_there = False
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not os.access(path, os.W_OK):
+        if is_there and not os.access(path, os.W_OK):
             raise InvalidRequest(f"the output {quoted_path(given)} may not be written; change its permissions, or name another")
         refuse_foreign(path, overwrite=overwrite)
         probe = _temporary(path)

@@ -5,7 +5,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Self
@@ -104,8 +104,9 @@ class FileScope:
     def check(self, path: Path, name: str, where: Location | str) -> Path:
         """Return a path, after the checks of `find`; `name` is what the message calls it."""
         try:
-            real = path.resolve()
-            kind = real.stat().st_mode if real.exists() else stat.S_IFREG
+            real, kind = path.resolve(), stat.S_IFREG
+            with suppress(FileNotFoundError, NotADirectoryError):
+                kind = real.stat().st_mode
         except (OSError, RuntimeError, ValueError) as error:
             raise InvalidRequest(
                 f"{where}: {clip(name)} cannot be read: {getattr(error, 'strerror', None) or error}; name another"

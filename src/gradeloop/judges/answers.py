@@ -104,7 +104,7 @@ def _tagged_object(text: str, judge: SchemaJudge) -> JsonValue:
     if not values:
         raise ValueError(f"there is no object between <{key}> and </{key}>, outside of what you thought; write exactly one")
     if len(set(map(canonical_json, values))) > 1:
-        raise ValueError(f"there are {len(values)} different objects between <{key}> and </{key}>; write the final one alone")
+        raise ValueError(f"there are {len(values)} different objects between <{key}> and </{key}>; write only the final one")
     return values[0]
 
 

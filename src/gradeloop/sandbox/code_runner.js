@@ -105,11 +105,18 @@ if (typeof process !== "undefined" && typeof require === "function") {
   const fs = require("fs");
   const request = parse(fs.readFileSync("calls.json", "utf8"));
   fs.unlinkSync("calls.json");
-  const write = fs.writeSync.bind(fs);
+  const write = fs.writeSync.bind(fs), pause = Atomics.wait;
   const exit = process.exit.bind(process);
   const report = (at, rest) => {
     const line = Buffer.from(`${request.mark} {"at": ${at}, ${rest}}\n`);
-    for (let sent = 0; sent < line.length;) sent += write(1, line, sent);
+    for (let sent = 0; sent < line.length;) {
+      try {
+        sent += write(1, line, sent);
+      } catch (error) {
+        if (error.code !== "EAGAIN") throw error; // Node made the pipe non-blocking, and it is full until the worker has read on
+        pause(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+      }
+    }
   };
   const aside = (...parts) => process.stderr.write(`${parts.map(String).join(" ")}\n`);
   for (const name of ["log", "info", "debug", "warn", "error"]) console[name] = aside;

@@ -455,7 +455,7 @@ def report_lines(found: CheckReport) -> Iterator[str | Table]:
         yield f"{counted(len(found.contradictory), 'judgement')} with a reason that contradicts the verdict; --json names the items"
     cost = f", {money(found.usage.cost_usd)}" if found.usage.cost_usd else ""
     if found.not_made:
-        yield f"{counted(found.not_made, 'judgement')} could not be made; run the same command again to ask for them alone"
+        yield f"{counted(found.not_made, 'judgement')} could not be made; run the same command again to ask only for them"
     if found.invalid:
         yield f"{counted(found.invalid, 'judgement')} failed: the judge's answers stayed invalid; --retry errors asks again"
     yield f"{counted(found.judgements, 'judgement')}, {token_count(found.usage.tokens)} tokens{cost}"
