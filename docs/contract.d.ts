@@ -9,6 +9,7 @@ export interface AfterEach {
   named_scores?: { [key: string]: number };
   /** The test's own metadata, and what the hooks returned. */
   metadata?: { [key: string]: JsonValue };
+  /** Metadata of the response that the hooks returned. */
   response_metadata?: { [key: string]: JsonValue };
   /** The hook that failed, and why; then nothing was added. */
   error?: string | null;

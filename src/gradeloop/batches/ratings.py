@@ -39,6 +39,7 @@ class AfterEach(Strict):
     metadata: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
     """The test's own metadata, and what the hooks returned."""
     response_metadata: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
+    """Metadata of the response that the hooks returned."""
     error: OmitEmpty[str | None] = None
     """The hook that failed, and why; then nothing was added."""
 
