@@ -58,6 +58,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[][{}]|[^][{}"]+')
 CUT_AT = 500
 """The nesting of JSON at which a value is cut out where Python's reader gives up: far beyond what a span may have."""
 
+TOO_DEEP = f"it is nested more than {NESTING_DEPTH} deep; flatten its attributes"
+
 _JSON = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= CUT_AT else math.inf)
 """Reads a body; an integer of more digits than Python reads is refused with its span, as any number that is not finite."""
 
@@ -148,6 +150,8 @@ def _attempt(read: Callable[..., T], *arguments: Any) -> T | InvalidRequest:  # 
     """Return the records of a request, or why they cannot be read."""
     try:
         return read(*arguments)
+    except RecursionError:
+        return InvalidRequest(TOO_DEEP)
     except (*ODD_SHAPES, DecodeError) as error:
         return error if isinstance(error, InvalidRequest) else InvalidRequest(f"it is not OTLP: {one_line(str(error))}; correct it")
 
@@ -168,7 +172,7 @@ def _received(row: dict[str, Any], kind: str) -> ReceivedSpan | None:
         raise InvalidRequest("it has no valid spanId; send 8 bytes that are not all 0")
     row |= {key: _nanoseconds(key, row[key]) for key in _TIMES if row.get(key)}
     if depth(row) > NESTING_DEPTH:
-        raise InvalidRequest(f"it is nested more than {NESTING_DEPTH} deep; flatten its attributes")
+        raise InvalidRequest(TOO_DEEP)
     text = json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     if _NO_UTF8.search(text):
         raise InvalidRequest("a text in it is not UTF-8; send UTF-8")
