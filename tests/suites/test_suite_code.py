@@ -348,10 +348,10 @@ def test_variables_that_are_files_of_code_are_what_their_functions_return(tmp_pa
 
 
 def test_a_variable_in_typescript_is_what_it_returns_or_is_refused_with_the_node_that_it_needs(tmp_path: Path) -> None:
-    asked = ["node", "--print", "typeof require('module').stripTypeScriptTypes"]
+    asked = ["node", "--print", "require('module').stripTypeScriptTypes('let a: 1')"]  # Debian builds Node without it
     if shutil.which("node") is None:
         pytest.skip("Node is not installed")
-    able = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip() == "function"
+    able = subprocess.run(asked, capture_output=True, text=True, check=False).returncode == 0
     text = "prompts: ['{{ a }}']\nproviders: [echo]\ntests: [{vars: {a: 'file://a.ts'}, assert: [{type: contains, value: x}]}]"
     code = "export default (name: string): { output: string } => ({ output: `${name} typed` });\n"
 
@@ -360,7 +360,8 @@ def test_a_variable_in_typescript_is_what_it_returns_or_is_refused_with_the_node
         return
     told = refusal(tmp_path, text, ALLOWED, name=NAME, a_ts=code)
     assert told.startswith("the suite 'promptfooconfig.yaml', line 3, column 20: tests[0].vars.a: the variable a.ts has failed: ")
-    assert told.endswith("a.ts is TypeScript, which needs Node 22.13 or newer; write it in JavaScript, or install that")
+    why = r"a\.ts is TypeScript, which (needs Node 22\.13 or newer|this Node was built without); write it in JavaScript, or install "
+    assert re.search(why, told)
 
 
 def test_a_default_variable_that_is_code_is_called_for_rows_of_a_table_whose_texts_are_data(tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ function plainJson(value, lenient) {
 function withoutTypes(call, load) {
   const strip = importable(load).stripTypeScriptTypes;
   if (!strip) throw new Error(`${call.file} is TypeScript, which needs Node 22.13 or newer; write it in JavaScript, or install that`);
+  if (process.config.variables.node_use_amaro === false) {
+    throw new Error(`${call.file} is TypeScript, which this Node was built without; write it in JavaScript, or install Node as nodejs.org builds it`);
+  }
   return { ...call, code: strip(call.code, { mode: "transform" }) };
 }
 
