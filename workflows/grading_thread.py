@@ -15,7 +15,7 @@ from gradeloop.contract.evaluation import Evaluation, Event, InterruptReason
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ApproveRequest, DenyRequest, GivenPrompt, GradingThread, RunResult, ThreadState, parse_request
 from gradeloop.errors import InvalidRequest
-from workflows import observed, person_rules, thread_rules
+from workflows import observed, person_rules, thread_rules, thread_state
 from workflows.activity_calls import ActivityCalls, Interrupted, WaitingForPerson
 from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
 from workflows.notices import ThreadNotices
@@ -216,7 +216,7 @@ class GradingThreadWorkflow(GradingThread):
 
         def ended() -> TurnOutcome | None:
             again = self._interruptions <= known  # where another caller had it go on since, this one learns of the interruption
-            outcome = thread_rules.outcome_of(thread, key) if again else thread_rules.last_outcome_of(thread, key)
+            outcome = thread_state.outcome_of(thread, key) if again else thread_state.last_outcome_of(thread, key)
             if outcome is None or not attached or outcome.status != "waiting" or thread.closing:
                 return outcome
             left = is_cancelled(thread)  # nobody decides in this run of the workflow any more
@@ -264,7 +264,7 @@ class GradingThreadWorkflow(GradingThread):
         self._catch_up()
         turn = thread_rules.parse_turn(self._thread, request, self._update_id())
         key = turn.keys[0]
-        attached = thread_rules.attaches(self._thread, key)
+        attached = thread_state.attaches(self._thread, key)
         thread_rules.enqueue(self._thread, turn)
         keyless = self._thread.owed.pop(key, None) is not None or key == self._update_id()
         try:

@@ -21,7 +21,21 @@ from gradeloop.grading.templates import fill
 from gradeloop.text import shortened
 from workflows.raw_arguments import decode, parse_rubric
 from workflows.stop_rule import draft_is_due, must_end_turn
-from workflows.thread_state import OUTCOMES_KEPT, Exchange, GradingRun, Invocation, PassState, Thread, TurnOutcome, draw_nonce, join_notes
+from workflows.thread_state import (
+    OUTCOMES_KEPT,
+    Exchange,
+    GradingRun,
+    Invocation,
+    PassState,
+    Thread,
+    TurnOutcome,
+    attaches,
+    draw_nonce,
+    join_notes,
+    last_outcome_of,
+    payload_of,
+    unfinished_turn,
+)
 
 START_KEY = "start"
 """The key of the turn that a thread is started with."""
@@ -96,9 +110,9 @@ def _restored(request: ThreadRequest, checkpoint: dict[str, Any]) -> Thread:
         record_outcome(thread)
     elif thread.status == "waiting":
         thread.record_event("waiting")
-    # From here on the thread belongs to whoever starts it anew. Queued turns and a stop in progress are left out,
-    # since their callers wait at the former workflow. The settings are the request's; a grader, budget, priority
-    # or outage timeout that it leaves out stays as it was.
+    # From here on the thread belongs to whoever starts it anew. Queued turns and a stop in progress are left out, since their callers
+    # wait at the former workflow. The settings are the request's; a grader, budget, priority or outage timeout that it leaves out stays
+    # as it was.
     thread.thread_id, thread.closing = workflow.info().workflow_id, False
     thread.stopping, thread.dropping = None, 0
     thread.queue.clear()
@@ -125,9 +139,8 @@ def _fork_off(thread: Thread, request: ThreadRequest, checkpoint: dict[str, Any]
         raise InvalidRequest("rubric: the fork has none; give it one")
     at = thread.forked_from.iteration
     thread.active, thread.status = Invocation(keys=[f"{START_KEY}/{workflow.info().run_id}"], payload=""), "running"
-    # With the same rubric and grader, the verdict on the draft still holds. So the fork goes on behind its
-    # feedback, and no second judgement is paid for. Otherwise the draft is judged anew, in a run of the fork's
-    # own that begins at the same iteration.
+    # With the same rubric and grader, the verdict on the draft still holds. So the fork goes on behind its feedback, and no second
+    # judgement is paid for. Otherwise the draft is judged anew, in a run of the fork's own that begins at the same iteration.
     if feedback is not None and same and thread.grader == (judge and Grader.model_validate(judge)):
         if at + 1 >= request.max_iterations:
             raise InvalidRequest(f"max_iterations: {request.max_iterations}, and the fork goes on with draft {at + 2}; raise it")
@@ -171,7 +184,7 @@ def _invocation(request: InvokeRequest, key: str) -> Invocation:
 # turn's content has to tell that it is the same one. Otherwise each attempt during a roll-over would become a turn of its own.
 def _owed_key(thread: Thread, payload: str) -> str | None:
     """Return the key of a turn whose caller was told to send it again, and did so without a key; None where there is none."""
-    return next((key for key, until in thread.owed.items() if until > workflow.time() and _payload_of(thread, key) == payload), None)
+    return next((key for key, until in thread.owed.items() if until > workflow.time() and payload_of(thread, key) == payload), None)
 
 
 def parse_resumption(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
@@ -203,16 +216,10 @@ def refuse_turn(thread: Thread, raw: RawValue, update_id: str, *, rolling: bool)
 
 def _is_known(thread: Thread, turn: Invocation) -> bool:
     """True where the key is known with this payload; another payload is refused."""
-    key, payload = turn.keys[0], _payload_of(thread, turn.keys[0])
+    key, payload = turn.keys[0], payload_of(thread, turn.keys[0])
     if payload is not None and payload != turn.payload:
         raise InvalidRequest(f"key {key!r} was used for another turn; give this one a key of its own")
     return payload is not None
-
-
-def _payload_of(thread: Thread, key: str) -> str | None:
-    """Return the sha256 of the request that came with a key; None for an unknown key."""
-    unfinished, outcome = _unfinished(thread, key), last_outcome_of(thread, key)
-    return unfinished.payload_of(key) if unfinished else outcome.payload if outcome else None
 
 
 # Admission decides only from the state, before the server records the update: a refusal leaves nothing in the history, so a caller in a
@@ -252,7 +259,7 @@ def refuse_resumption(thread: Thread, raw: RawValue, update_id: str) -> None:
     """Raise where nothing is interrupted, unless this very update had it resumed before the thread rolled over."""
     try:
         turn = parse_resumption(thread, raw, update_id)
-        if _unfinished(thread, turn.keys[0]) or last_outcome_of(thread, turn.keys[0]):
+        if unfinished_turn(thread, turn.keys[0]) or last_outcome_of(thread, turn.keys[0]):
             return
         if not _can_resume(thread):
             raise ApplicationError("nothing is interrupted in this thread", type="NothingToResume", non_retryable=True)
@@ -281,9 +288,8 @@ def _can_resume(thread: Thread) -> bool:
     return not taken and (thread.status == "interrupted" or must_end_turn(thread))
 
 
-# During a stop, the first `dropping` turns of the queue end with it, so only those behind them count. If the
-# first of these goes on with the run, another `resume` joins it. A second turn in the queue would find
-# nothing to resume.
+# During a stop, the first `dropping` turns of the queue end with it, so only those behind them count. If the first of these goes on with
+# the run, another `resume` joins it. A second turn in the queue would find nothing to resume.
 def _resuming(thread: Thread) -> Invocation | None:
     """Return the turn that goes on with the interrupted run already, whose end another `resume` waits for too."""
     waiting = thread.queue[thread.dropping :]
@@ -296,7 +302,7 @@ def _resuming(thread: Thread) -> Invocation | None:
 
 def resume(thread: Thread, turn: Invocation) -> None:
     """Queue a turn that goes on with the interrupted run, or attach to the one that does so already."""
-    if _unfinished(thread, turn.keys[0]) or last_outcome_of(thread, turn.keys[0]):
+    if unfinished_turn(thread, turn.keys[0]) or last_outcome_of(thread, turn.keys[0]):
         return
     if (other := _resuming(thread)) is None:
         thread.queue.append(turn)
@@ -313,7 +319,7 @@ def resume(thread: Thread, turn: Invocation) -> None:
 def enqueue(thread: Thread, turn: Invocation) -> None:
     """Queue a turn, or attach to the one of its key; an interrupted one goes on."""
     key = turn.keys[0]
-    unfinished = _unfinished(thread, key)
+    unfinished = unfinished_turn(thread, key)
     stops = unfinished is not None and unfinished is thread.active and must_end_turn(thread)
     if stops and any(queued.messages for queued in thread.queue[thread.dropping :]):
         return  # another turn goes on with the run
@@ -335,26 +341,6 @@ def _spare(thread: Thread, turn: Invocation) -> None:
     if any(dropped is turn for dropped in thread.queue[: thread.dropping]) and workflow.patched(SPARED):
         thread.queue = [*(other for other in thread.queue if other is not turn), turn]
         thread.dropping -= 1
-
-
-def attaches(thread: Thread, key: str) -> bool:
-    """True for the key of a turn that waits for a person: another caller with that key waits for its end."""
-    return thread.status == "waiting" and thread.active is not None and key in thread.active.keys
-
-
-def outcome_of(thread: Thread, key: str) -> TurnOutcome | None:
-    """Return how a key's turn ended; None while it is queued or runs."""
-    return None if _unfinished(thread, key) else last_outcome_of(thread, key)
-
-
-def _unfinished(thread: Thread, key: str) -> Invocation | None:
-    running = [thread.active] if thread.active and thread.status == "running" else []
-    return next((turn for turn in (*thread.queue, *running) if key in turn.keys), None)
-
-
-def last_outcome_of(thread: Thread, key: str) -> TurnOutcome | None:
-    """Return how a key's turn ended last, also where it goes on."""
-    return next((outcome for outcome in thread.outcomes if outcome.key == key), None)
 
 
 def may_begin(thread: Thread) -> bool:
@@ -508,9 +494,9 @@ def supply_rubric(thread: Thread, raw: RawValue) -> bool:
     except InvalidRequest as error:
         thread.record_event("rubric_rejected", why=str(error)[:1000])
         return False
-    # A rubric that differs takes over as soon as it can; for an idle thread, the same one asks for another
-    # judgement. In a turn, the one in force given again withdraws another that waits. It waits itself only after
-    # a person's override has ended the run by an older draft, since the turn still owes its message a run.
+    # A rubric that differs takes over as soon as it can; for an idle thread, the same one asks for another judgement. In a turn, the one
+    # in force given again withdraws another that waits. It waits itself only after a person's override has ended the run by an older
+    # draft, since the turn still owes its message a run.
     thread.record_event("rubric_supplied")
     if thread.status == "idle" or not same_rubric(supplied, thread.rubric):
         return _have_take_over(thread, supplied)
@@ -538,9 +524,8 @@ def take_supplied(thread: Thread) -> None:
     _take_over(thread, supplied)
 
 
-# A finished draft is judged by the new rubric rather than written again, since it is paid for. One that is
-# due, or still being written, becomes the new run's first draft. The new run keeps the limit of iterations of
-# the one before, which the turn may have set.
+# A finished draft is judged by the new rubric rather than written again, since it is paid for. One that is due, or still being written,
+# becomes the new run's first draft. The new run keeps the limit of iterations of the one before, which the turn may have set.
 def _take_over(thread: Thread, rubric: Rubric | None, max_iterations: int | None = None) -> None:
     """Put a rubric in force in the middle of a turn: by the draft rule, a draft that is due is the new run's first."""
     if thread.run and thread.run.status not in ("running", "superseded"):
@@ -622,9 +607,8 @@ def record_outcome(thread: Thread) -> None:
         reason=thread.reason,
         in_question=thread.in_question,
     )
-    # A turn has its own key and those of callers that had it resumed. Each gets the outcome, so whoever comes
-    # again with one of them has the same answer. An outcome holds indices and no copies of messages, since it is
-    # part of every checkpoint.
+    # A turn has its own key and those of callers that had it resumed. Each gets the outcome, so whoever comes again with one of them has
+    # the same answer. An outcome holds indices and no copies of messages, since it is part of every checkpoint.
     payloads = {key: turn.payload_of(key) for key in turn.keys} if turn else {}
     thread.outcomes = [outcome for outcome in thread.outcomes if outcome.key not in payloads]
     thread.outcomes += [outcome.model_copy(update={"key": key, "payload": payload}) for key, payload in payloads.items()]

@@ -414,6 +414,33 @@ class Thread(State):
         return next((at for at in newest if self.log[at].role == "assistant" and not self.log[at].tool_calls), None)
 
 
+def attaches(thread: Thread, key: str) -> bool:
+    """True for the key of a turn that waits for a person: another caller with that key waits for its end."""
+    return thread.status == "waiting" and thread.active is not None and key in thread.active.keys
+
+
+def outcome_of(thread: Thread, key: str) -> TurnOutcome | None:
+    """Return how a key's turn ended; None while it is queued or runs."""
+    return None if unfinished_turn(thread, key) else last_outcome_of(thread, key)
+
+
+def unfinished_turn(thread: Thread, key: str) -> Invocation | None:
+    """Return a key's turn that waits or runs; None where there is none."""
+    running = [thread.active] if thread.active and thread.status == "running" else []
+    return next((turn for turn in (*thread.queue, *running) if key in turn.keys), None)
+
+
+def last_outcome_of(thread: Thread, key: str) -> TurnOutcome | None:
+    """Return how a key's turn ended last, also where it goes on."""
+    return next((outcome for outcome in thread.outcomes if outcome.key == key), None)
+
+
+def payload_of(thread: Thread, key: str) -> str | None:
+    """Return the sha256 of the request that came with a key; None for an unknown key."""
+    unfinished, outcome = unfinished_turn(thread, key), last_outcome_of(thread, key)
+    return unfinished.payload_of(key) if unfinished else outcome.payload if outcome else None
+
+
 def result_of(thread: Thread, outcome: TurnOutcome) -> RunResult:
     """Return the result of a turn; it stays within one payload."""
     first, stop = outcome.evaluations

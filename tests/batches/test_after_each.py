@@ -16,19 +16,9 @@ from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.batches.pages.read_batch import read_case_report
 from gradeloop.batches.ratings import AfterEach, remarks
 from gradeloop.contract.evaluation import CriterionRow
-from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
+from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.sandbox.code_calls import CodeSandbox
 from tests.rig.batches import batching, case, drafted, fails, passes
-
-
-@pytest.fixture(scope="module")
-def sandboxes() -> SandboxChoice:
-    """Return this machine's sandboxes."""
-    choice = choose_sandboxes()
-    if choice.programs is None:
-        pytest.skip(f"no sandbox for programs works here: {choice.why_not()}")
-    return choice
-
 
 PATIENT: dict[str, Any] = {"sandbox": {"seconds": 60}}
 """A busy machine starts Node slowly."""
@@ -213,6 +203,14 @@ def test_the_row_of_promptfoo_and_the_remarks_tell_what_was_added() -> None:
         'afterEach: metadata: {"by":"hook"}',
         'afterEach: metadata of the response: {"r":1}',
     ]
+
+
+def test_the_line_of_a_case_says_why_it_failed_and_why_its_hook_did() -> None:
+    result = CaseResult(index=0, id="c", status="failed", error=None, after_each=AfterEach(error="afterEach of h.js has failed: no disk"))
+
+    assert case_line(result).plain.endswith("afterEach of h.js has failed: no disk")
+    judged = result.model_copy(update={"criteria": (CriterionRow(id="c1", name="short", passed=False, reason="", gap="too long"),)})
+    assert case_line(judged).plain == "failed  c  c1: too long; afterEach of h.js has failed: no disk"
 
 
 def test_an_error_of_a_hook_is_in_the_row_and_in_the_remarks() -> None:

@@ -9,20 +9,11 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from gradeloop.contract.messages import Attachment
-from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
+from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.sandbox.monty import Monty
 from tests.rig.batches import batching, case, drafted
 from tests.rig.model_server import Reply
 from tests.rig.model_server import serving as model_server
-
-
-@pytest.fixture(scope="module")
-def sandboxes() -> SandboxChoice:
-    """Return this machine's sandboxes."""
-    choice = choose_sandboxes()
-    if choice.programs is None:
-        pytest.skip(f"no sandbox for programs works here: {choice.why_not()}")
-    return choice
 
 
 def coded(code: str, language: str = "javascript", **more: Any) -> dict[str, Any]:

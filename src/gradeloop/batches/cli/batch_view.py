@@ -220,9 +220,10 @@ VALUE_CHARACTERS = 300
 
 
 def case_line(result: CaseResult) -> Text:
-    """Return a case's status, id and the reason why it did not pass, or why a hook failed, as a line."""
+    """Return a case's status, id, and the reasons why it did not pass and why a hook failed, as a line."""
     word, style = STATUS_LABELS[result.status]
-    reason = (failure_reason(result) or one_line((result.after_each and result.after_each.error) or ""))[:WHY_CHARACTERS]
+    hook = one_line((result.after_each and result.after_each.error) or "")
+    reason = "; ".join(why[:WHY_CHARACTERS] for why in (failure_reason(result), hook) if why)
     return Text().append(word, style).append(f"  {one_line(result.id)}", "bold").append(f"  {reason}" if reason else "")
 
 
