@@ -35,6 +35,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     profiles.touch()
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(profiles))
     monkeypatch.setenv("GRADELOOP_STATE_DIR", str(folder))
+    monkeypatch.setenv("GRADELOOP_PROCESSES", "1")  # also on a machine with more cores than two
     monkeypatch.setenv("GRADELOOP_PROBE", "off")  # a test's server counts its calls; the tests of the probe turn it on
     return folder
 

@@ -242,8 +242,7 @@ class ModelCalls:
     async def _permit(self, request: ModelRequest, state: AttemptState, choice: retries.ModelChoice) -> Permit:
         """Wait for the call's turn where that is soon; else end the attempt, so that the call waits in no slot of the worker."""
         spec, endpoint = request.spec, self.providers.address_of(request.spec)
-        slots = self.providers.slots(spec)
-        limiter = self.limiter.limiter(spec.provider, endpoint, spec.model, slots and (state.at_once or slots))
+        limiter = self.limiter.limiter(spec.provider, endpoint, spec.model, self.providers.at_once(spec, state.at_once))
         characters = len(request.system) + sum(len(message.content) for message in request.messages)
         since = min(time.time(), state.failed.waiting_since or math.inf)  # the clock of an earlier attempt may have been wrong
         try:

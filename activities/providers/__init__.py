@@ -62,6 +62,9 @@ class Providers:
     probe: bool = False
     """Whether servers of which no table knows are asked what they are."""
 
+    counts_slots: bool = False
+    """Whether a server was called that takes only so many calls at once, which only this worker counts."""
+
     on_refused_key: Callable[[str, str], None] = staticmethod(lambda _variable, _key: None)
     """Is told of a key that a provider refused, or that is missing, with its variable."""
 
@@ -220,12 +223,16 @@ class Providers:
         """Return whether the server of a model is asked what it is, before its first call."""
         return self.probe and self._environment.protocol(spec.provider) == "openai_chat" and catalog.is_answer_open(spec)
 
-    def slots(self, spec: ModelSpec) -> int | None:
-        """Return how many calls a local server makes at once, `SLOTS` where it does not say; None for servers that batch whatever comes."""
+    def at_once(self, spec: ModelSpec, asked: int | None) -> int | None:
+        """Return how many calls a local server gets at once: as many as asked, else as it has slots, `SLOTS` where it does not say.
+
+        None for servers that batch whatever comes.
+        """
         facts = catalog.server_facts(spec)
         if facts is None or not facts.models or facts.kind in BATCHING or not is_local(self.address_of(spec)):
             return None
-        return facts.slots or SLOTS
+        self.counts_slots |= asked is None
+        return asked or facts.slots or SLOTS
 
     async def describe(self, spec: ModelSpec, *, trial: bool) -> Description:
         """Ask a model's server of Chat Completions what it is; raise Exception where it cannot be asked."""

@@ -179,7 +179,7 @@ def flags(name: str) -> set[str]:
 def variables() -> set[str]:
     """Return the variables of gradeloop's own that are read somewhere."""
     source = "\n".join(path.read_text() for folder in ("src", "activities") for path in (ROOT / folder).rglob("*.py"))
-    settings = WorkerSettings.model_fields.keys() - {"until_idle", "ready_file", "examine"}
+    settings = WorkerSettings.model_fields.keys() - {"until_idle", "until_input_ends", "ready_file", "examine"}
     return {f"GRADELOOP_{name.upper()}" for name in settings} | set(re.findall(r'"(GRADELOOP_\w+)"', source))
 
 

@@ -203,10 +203,13 @@ def test_a_local_server_gets_as_many_calls_as_it_has_slots(facts: ServerFacts | 
     if facts is not None:
         declare_facts(spec, facts)
 
-    assert providers.slots(spec) == slots
+    assert providers.at_once(spec, 20) == (slots and 20)
+    assert not providers.counts_slots
+    assert providers.at_once(spec, None) == slots
+    assert providers.counts_slots == (slots is not None)
     groq = ModelSpec(id="groq:slots-of-this-test")
     declare_facts(groq, facts or ServerFacts())
-    assert providers.slots(groq) is None
+    assert providers.at_once(groq, None) is None
 
 
 async def test_no_more_calls_start_than_there_are_slots_unless_a_setting_says_how_many() -> None:

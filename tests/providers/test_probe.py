@@ -144,7 +144,7 @@ async def test_a_look_without_a_trial_keeps_what_the_last_trial_found_and_the_ne
         known.until = 0.0
 
     assert await providers.understand(spec, trial=False) is None
-    assert (capability_of(spec).answer, capability_of(spec).bounds, providers.slots(spec)) == ("schema", "all", 9)
+    assert (capability_of(spec).answer, capability_of(spec).bounds, providers.at_once(spec, None)) == ("schema", "all", 9)
     assert await providers.understand(spec, trial=True) is not None
     assert len(server.chats) == 2
     server.schemas = "broken"

@@ -31,6 +31,7 @@ COUNTED_UNTRUSTED = frozenset(
     {
         *("task_queue", "role", "search_attributes", "max_concurrent_activities", "max_calls_per_second", "max_cached_workflows"),
         *("outage_timeout", "call_timeout", "probe", "limits", "until_idle", "needs_approval", "sandbox", "drain_seconds", "store_pool"),
+        *("until_input_ends", "processes"),
     }
 )
 """The settings that count without trust: none of them names code, a command, a host or a path."""

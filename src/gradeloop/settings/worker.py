@@ -407,6 +407,10 @@ class WorkerSettings(Documented, BaseSettings):
     """The build that this worker is in its `deployment`: the digest of its image, or another name for its code."""
     until_idle: float | None = None
     """Stop after this many seconds without an open workflow; never by default."""
+    until_input_ends: CliImplicitFlag[bool] = False
+    """Stop once standard input ends, as a further process of a worker does."""
+    processes: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Start further processes, up to this many in all, where one is busy; only for commands, and by default one fewer than the cores."""
     ready_file: Path | None = None
     """Write this file once the worker serves its queue, or why it does not."""
     examine: Literal["machine", "requests"] | None = None
