@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import shlex
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -9,14 +10,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from activities.batches import case_questions
 from activities.calls.attempts import AttemptState, given_up, heartbeats
-from activities.calls.paid_call import CANCELLED
+from activities.calls.paid_call import CANCELLED, REPLY_BYTES
 from activities.calls.retries import OUTAGE, TENANT_BUDGET, ModelChoice
 from activities.capabilities import WorkerServices
 from activities.errors import activity_call, invalid, store_attempt, store_away
@@ -301,7 +302,7 @@ class BatchActivities:
         try:
             async with self._services.calls.attempt(call.attempts) as state:
                 try:
-                    await self._abandoned.adopt(state)
+                    await self._adopt(state)
                     yield state
                 except ValueRefused:
                     raise
@@ -312,6 +313,9 @@ class BatchActivities:
                         await self._count_unwritten(call, state, state.wait_for, stopped=error.type in _UNSAID)
                         counted = True
                     raise
+                finally:
+                    if (kept := self._abandoned.unwritten()) is not None:
+                        state.handed_over = _hand_over(kept)
         except ApplicationError as error:
             if error.non_retryable and state is not None and not counted:
                 with suppress(StoreUnavailable):  # no heartbeats are sent any more; closing the batch counts the requests then
@@ -320,6 +324,22 @@ class BatchActivities:
         if self._abandoned.unwritten() is not None:  # nobody needed it any more
             with suppress(StoreUnavailable):
                 await self._count_unwritten(call, state, stopped=True)
+
+    # A store that was upgraded refuses an old worker for ever, and a worker may end while its store is away. The next attempt then runs
+    # on another worker, which would pay again, so the last heartbeat carries the reply. An attempt may also have written it and been lost
+    # right behind that. Only the store knows, and without the question a conversation would take the same reply twice.
+    async def _adopt(self, state: AttemptState) -> None:
+        """Take over the attempt before this one: what this worker knows of it, or the reply that another one has handed over."""
+        await self._abandoned.adopt(state)
+        if state.handed_over is None:
+            return
+        if await self._store.is_counted(activity_call()):
+            self._abandoned.forget()
+            state.handed_over = None
+        elif self._abandoned.unwritten() is None:
+            with suppress(ValidationError):  # of another version: the call is made again, and that reply is counted as lost
+                self._abandoned.keep(state, _HANDED_OVER.validate_python(state.handed_over))
+                activity.logger.info("this attempt writes a reply that another worker was paid for")
 
     async def _count_unwritten(
         self, call: contract.CaseCall, state: AttemptState, on_wait: WaitNote | None = None, *, stopped: bool = False
@@ -597,6 +617,15 @@ class BatchActivities:
 
 _UNSAID = frozenset({OUTAGE, TENANT_BUDGET, InvalidRequest.__name__})
 """Types of errors behind which no error is stored of the case, so that nothing else says what its call cost."""
+
+
+_HANDED_OVER = TypeAdapter(UnwrittenReply)
+
+
+def _hand_over(kept: UnwrittenReply) -> object:
+    """Return a reply as a heartbeat carries it to the next attempt; None where it is too large for that."""
+    text = _HANDED_OVER.dump_json(replace(kept, cost=replace(kept.cost, on_wait=None)))
+    return json.loads(text) if len(text) <= REPLY_BYTES else None
 
 
 def is_over(stored: StoredCase, call: contract.CaseCall) -> bool:

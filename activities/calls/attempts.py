@@ -28,6 +28,9 @@ KEPT_BYTES = 16 * 1024 * 1024
 KEPT_ATTEMPTS = 4_000
 """The attempts that are remembered: those of a busy worker in the longest pause before a next one."""
 
+HANDED_OVER_AT = 3
+"""The place of a reply that is handed over among the details of a heartbeat."""
+
 UNCLAIMED_SECONDS = 90.0
 """Seconds that a call goes on which the server has given up: above the longest pause before the next attempt, which takes it."""
 
@@ -107,6 +110,8 @@ class AttemptState:
         self.until_end = AsyncExitStack()
         """The place in the quarantine, kept until the attempt ends: an answer that is not handed over is lost with its worker, too."""
         self.limits = limits or CallLimits()
+        self.handed_over: object = beat[HANDED_OVER_AT] if len(beat) > HANDED_OVER_AT else None
+        """A reply as JSON that was paid for and not written down, which each attempt hands to the next; None where there is none."""
         known = first_detail(beat[2:], CallProgress)
         since = known.since if known else earlier.since if earlier and earlier.since else time.time()
         self.progress = CallProgress(since=since, problem=earlier.problem if earlier else None)
@@ -129,7 +134,8 @@ class AttemptState:
         losses = _Losses(attempt=self.number, over=over, closed=self.closed, lost=self.lost).model_dump(exclude_defaults=True)
         now = {"attempt": sum(self.failed.counts.values()) + 1, "tokens": (self.tokens() if self.tokens else 0) or None}
         progress = self.progress.model_copy(update=now | {"draft": self.draft() or None}).model_dump(mode="json")
-        activity.heartbeat(self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json") | position | losses, progress)
+        handed = () if self.handed_over is None else (self.handed_over,)
+        activity.heartbeat(self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json") | position | losses, progress, *handed)
 
     def wait_for(self, problem: str) -> None:
         """Report with the next heartbeat that a reply waits for the store."""
@@ -252,6 +258,10 @@ class AbandonedAttempts:
         """Return the reply of the calling activity that is paid for and not written down; None where there is none."""
         left = self._attempts.get(activity_call())
         return left.reply if left is not None and left.unwritten else None
+
+    def keep(self, state: AttemptState, reply: object) -> None:
+        """Keep a reply of the calling activity that another worker was paid for, until `forget`."""
+        self._attempts.put(activity_call(), _Attempt(activity.info().attempt, state, None, unwritten=True, reply=reply))
 
     def knows_call(self) -> bool:
         """Return whether an earlier attempt of the calling activity was made on this worker."""

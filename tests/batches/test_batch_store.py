@@ -226,8 +226,10 @@ async def test_a_worker_that_is_gone_without_a_word_is_lost_with_what_it_reserve
         await BatchStore(store, by).reserve("b", CallCost(call=call, attempt=1, lost=1))
         found[call] = await asking.count_lost(call, closed)
     unreserved = await asking.count_lost("run/never", 0)
+    written = [await asking.is_counted("run/dead/0")]
     await asking.count_failed("b", CallCost(call="run/dead/0", attempt=1))
     counted = await asking.count_lost("run/dead/0", 0)
+    written += [await asking.is_counted("run/dead/0"), await asking.is_counted("run/dead/1")]
     store.close()
 
     assert found == {
@@ -239,4 +241,4 @@ async def test_a_worker_that_is_gone_without_a_word_is_lost_with_what_it_reserve
         "run/forgotten/0": 2,
         "run/None/0": 1,
     }
-    assert (unreserved, counted) == (0, 0)
+    assert (unreserved, counted, written) == (0, 0, [False, True, False])

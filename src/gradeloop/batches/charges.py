@@ -67,6 +67,12 @@ def count_lost(connection: Connection, call: str, closed: int, worker: str | Non
     return row.lost + (row.attempt != closed and row.worker not in {None, worker} and not row.here) if row else 0
 
 
+def is_counted(connection: Connection, call: str) -> bool:
+    """Return whether what a call came to is written down."""
+    charges = table("charges")
+    return connection.execute(select(charges.c.call).where(charges.c.call == call, charges.c.counted == 1).limit(1)).first() is not None
+
+
 def clear(connection: Connection, batch_id: str) -> int:
     """Forget the charges of a batch none of whose calls is in flight, and return how many were never counted: those of lost calls."""
     charges = table("charges")

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, func, select
 from sqlalchemy.exc import IntegrityError
 
 from gradeloop.batches.cases import CaseConversation, ParkedCase, lost_workers, plan_of
-from gradeloop.batches.charges import CallCost, WaitNote, charged, clear, count_lost
+from gradeloop.batches.charges import CallCost, WaitNote, charged, clear, count_lost, is_counted
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
 from gradeloop.batches.reader import parse_request, pause_reason, read_draft, read_result, select_batches, summary_of
 from gradeloop.batches.statements import CASES, CONVERSATIONS, KEEP, LOOK_UP, RELEASE, WRITE
@@ -234,6 +234,10 @@ class BatchStore:
     async def count_lost(self, call: str, closed: int) -> int:
         """Return how many workers were lost with a call in flight, whose attempt of that number is known to have ended."""
         return await self.do(lambda connection: count_lost(connection, call, closed, self._worker))
+
+    async def is_counted(self, call: str) -> bool:
+        """Return whether what a call came to is written down."""
+        return await self.do(lambda connection: is_counted(connection, call))
 
     async def release(self, cost: CallCost) -> None:
         """Take back the reservation of a call that was not made.
