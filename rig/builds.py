@@ -22,6 +22,7 @@ revision, down_revision, oldest = "{0:04}", "{1:04}", {2}
 def upgrade():
     op.create_table("colours", sa.Column("name", sa.String(20), primary_key=True))
     op.add_column("batches", sa.Column("colour", sa.String(20)))
+    {3}
 
 
 def downgrade():
@@ -30,6 +31,9 @@ def downgrade():
 """
 
 NEXT = upgrade.VERSION + 1
+
+RENAMED = ("case_units", "case_calls")
+"""A table that every write of a case names, and its name in a next version that no earlier one may use."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,9 @@ class Build:
         return self.site / "gradeloop/_app"
 
 
-def add_migration(migrations: Path, oldest: int) -> None:
-    """Add to a folder of migrations the next one, which brings a table and a column."""
-    (migrations / "versions" / f"v{NEXT:04}_colours.py").write_text(MIGRATION.format(NEXT, NEXT - 1, oldest))
+def add_migration(migrations: Path, oldest: int, more: str = "") -> None:
+    """Add to a folder of migrations the next one, which brings a table and a column, and does more."""
+    (migrations / "versions" / f"v{NEXT:04}_colours.py").write_text(MIGRATION.format(NEXT, NEXT - 1, oldest, more))
 
 
 def build_today(folder: Path) -> Build:
@@ -60,11 +64,14 @@ def build_next(folder: Path, oldest: int = upgrade.VERSION) -> Build:
 
     Args:
         folder: Where it is built.
-        oldest: The version that a gradeloop must know which uses the store after its migration.
+        oldest: The version that a gradeloop must know which uses the store after its migration; one that is new renames a table.
     """
     source = _copy(folder)
-    store = source / "src/gradeloop/store"
-    add_migration(store / "migrations", oldest)
+    store, old, new = source / "src/gradeloop/store", *RENAMED
+    if oldest == NEXT:
+        for file in (source / "src/gradeloop/batches").glob("*.py"):
+            file.write_text(file.read_text().replace(old, new))
+    add_migration(store / "migrations", oldest, f'op.rename_table("{old}", "{new}")' if oldest == NEXT else "")
     code = (store / "upgrade.py").read_text()
     (store / "upgrade.py").write_text(re.sub(r"^VERSION = \d+$", f"VERSION = {NEXT}", code, flags=re.MULTILINE))
     return _build(source, folder)
