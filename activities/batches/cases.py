@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.batches import case_questions
 from activities.calls.attempts import AttemptState, given_up, heartbeats
-from activities.calls.paid_call import CANCELLED, REPLY_BYTES
+from activities.calls.paid_call import CANCELLED
 from activities.calls.retries import OUTAGE, TENANT_BUDGET, ModelChoice
 from activities.capabilities import WorkerServices
 from activities.errors import activity_call, invalid, store_attempt, store_away
@@ -43,7 +43,7 @@ from gradeloop.batches.charges import CallCost, WaitNote
 from gradeloop.batches.early import EarlyGates
 from gradeloop.batches.judged import records_of, result_of_judged
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, write_draft
-from gradeloop.contract.messages import Usage
+from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import RunResult
@@ -625,7 +625,7 @@ _HANDED_OVER = TypeAdapter(UnwrittenReply)
 def _hand_over(kept: UnwrittenReply) -> object:
     """Return a reply as a heartbeat carries it to the next attempt; None where it is too large for that."""
     text = _HANDED_OVER.dump_json(replace(kept, cost=replace(kept.cost, on_wait=None)))
-    return json.loads(text) if len(text) <= REPLY_BYTES else None
+    return json.loads(text) if len(text) <= MESSAGE_BYTES else None
 
 
 def is_over(stored: StoredCase, call: contract.CaseCall) -> bool:
