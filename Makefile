@@ -8,6 +8,10 @@ SITE_LOCK := deploy/site/requirements.lock
 RELEASE_LOCK := deploy/release/requirements.lock
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input
+# uv installs the same files in half of pip's time. It knows nothing of pip's settings but the index; where that is not enough, pip does it.
+INDEX = $${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}
+UV_INSTALL = index="$(INDEX)"; env $${index:+UV_DEFAULT_INDEX="$$index"} UV_HTTP_TIMEOUT=20 UV_HTTP_RETRIES=0 \
+	$(BIN)/uv pip install --quiet --compile-bytecode --system-certs --python $(BIN)/python
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
@@ -209,6 +213,7 @@ $(VENV)/.ready-demo: pyproject.toml $(DEMO_LOCK) | $(VENV)/.ready-python
 
 $(VENV)/.ready-dev: pyproject.toml $(LOCK) | $(VENV)/.ready-python
 	@echo 'Installing gradeloop and everything that its tests need into $(VENV)'
-	@$(PIP) --no-deps --require-hashes --requirement $(LOCK)
+	@awk '/^[^ ]/ {ours = /^uv==/} ours' $(LOCK) >$(VENV)/uv.lock && $(PIP) --no-deps --require-hashes --requirement $(VENV)/uv.lock
+	@$(UV_INSTALL) --no-deps --require-hashes --requirement $(LOCK) 2>/dev/null || $(PIP) --no-deps --require-hashes --requirement $(LOCK)
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@ $(VENV)/.ready-demo
