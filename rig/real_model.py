@@ -156,10 +156,8 @@ class Call:
         return (self.ended or self.began) - self.began
 
     def take(self, payload: bytes) -> None:
-        """Read what was answered, whole or as a stream of events."""
-        streamed = payload.lstrip().startswith(b"data:")
-        lines = [line[5:] for line in payload.splitlines() if line.startswith(b"data:")] if streamed else [payload]
-        for line in lines:
+        """Read what was answered, whole or as a stream of events, which a busy server begins with a comment."""
+        for line in [line[5:] for line in payload.splitlines() if line.startswith(b"data:")] or [payload]:
             with suppress(ValueError):
                 self._take_part(json.loads(line))
 

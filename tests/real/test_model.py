@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rig.real_model import NAME, Tap
+from rig.real_model import NAME, Call, Tap
 
 
 def ask(tap: Tap, text: str, **more: Any) -> dict[str, Any]:
@@ -34,6 +34,13 @@ def test_a_reply_is_noted_alike_whether_it_is_streamed_or_not(tap: Tap) -> None:
 
     assert whole.text == streamed.text != ""
     assert (whole.prompt, whole.written, whole.finish) == (streamed.prompt, streamed.written, streamed.finish)
+
+
+def test_a_stream_is_noted_that_begins_with_a_comment_as_those_of_a_busy_server_do() -> None:
+    call = Call({}, began=0)
+    call.take(b':\n\ndata: {"choices": [{"delta": {"content": "blue"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
+
+    assert (call.text, call.finish) == ("blue", "stop")
 
 
 def test_a_schema_binds_what_is_written(tap: Tap) -> None:
