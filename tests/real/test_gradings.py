@@ -17,6 +17,8 @@ class Graded:
 
     profile: str
     cases: dict[str, str]
+    rows: list[int]
+    """How many rows each case has."""
     calls: list[Call]
     at_once: int
 
@@ -30,12 +32,20 @@ def graded(request: pytest.FixtureRequest, commands: CommandLine, one_model: tup
     done = commands("eval", suite(commands, profile, tap, outputs(GRADINGS), grader=grader(tap, prompt=profile)), "--json")
 
     assert done.code in {0, 1, 3}, done.err
-    return Graded(profile, judged(done), gradings(tap.calls), tap.at_once)
+    rows = [len(line["criteria"]) for line in done.lines if "criteria" in line]
+    return Graded(profile, judged(done), rows, gradings(tap.calls), tap.at_once)
 
 
-def test_every_grading_ends_with_a_verdict(graded: Graded) -> None:
+def test_every_grading_is_well_formed(graded: Graded) -> None:
     assert len(graded.cases) == GRADINGS
     assert {case for case, status in graded.cases.items() if status not in {"passed", "failed"}} == set()
+
+
+def test_the_short_prompt_gives_a_row_where_the_full_one_may_be_called_unjudgeable(graded: Graded) -> None:
+    least = 1 if graded.profile == "short" else 0
+
+    assert len(graded.rows) == GRADINGS
+    assert all(least <= rows <= 1 for rows in graded.rows)
 
 
 def test_hardly_an_answer_is_asked_for_again(graded: Graded) -> None:
