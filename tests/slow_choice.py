@@ -26,7 +26,7 @@ from tests.house_counts import arrows, imported, modules, trees
 ROOT = Path(__file__).parent.parent
 SECONDS_OF_EACH = ROOT / "tests/slow_seconds.toml"
 RECENT = timedelta(hours=48)
-SHARE = 0.3
+SHARE = 0.24
 """Of the seconds of all slow tests: a run of all takes 50 minutes on a slow host."""
 
 ATTACKS = "tests/sandbox/test_sandboxes.py::TestAttacks::"
