@@ -66,10 +66,13 @@ async def test_none_starts_where_nothing_is_to_be_gained_or_the_machine_is_full_
 
 
 async def test_after_one_has_ended_by_itself_no_further_one_starts(caplog: pytest.LogCaptureFixture) -> None:
-    found = await started(9, Told(), command=(sys.executable, "-c", "raise SystemExit(7)"))
-    await found.stopped()
+    def first_has_ended() -> bool:
+        return not found.processes or found.processes[0].returncode is not None
 
-    assert len(found.processes) < 8
+    found = Companions((sys.executable, "-c", "raise SystemExit(7)"), 9, first_has_ended, Told(), pause=0.001)
+    await found.start_when_busy()
+
+    assert len(found.processes) == 1
     assert "ended by itself, with 7; no further one starts" in caplog.text
 
 
