@@ -394,9 +394,9 @@ def test_what_demo_and_image_install_are_versions_that_the_tests_ran_with() -> N
 
 def test_whatever_is_installed_from_a_lock_file_is_compared_with_its_hashes() -> None:
     commands = (ROOT / "Makefile").read_text() + (ROOT / "deploy/Dockerfile").read_text()
-    installs = re.findall(r"(?:pip|PIP\)).*--requirement .*", commands)
+    installs = re.findall(r"(?:pip|PIP\)|UV_INSTALL\)).*--requirement .*", commands)
 
-    assert len(installs) == len([*LOCKS, SITE_LOCK, RELEASE_LOCK]) + 1  # the image's once more, for the SBOM
+    assert len(installs) == len([*LOCKS, SITE_LOCK, RELEASE_LOCK]) + 2  # the image's once more, for the SBOM, and uv itself
     assert all("--require-hashes" in line and "--no-deps" in line for line in installs)
 
 

@@ -40,6 +40,7 @@ SMALLEST = {
     "routes": [],
     "sandboxes": [],
     "sizing": ["--threads", "2", "--cases", "4"],
+    "starting": ["--rounds", "1"],
     "transports": ["--calls", "5", "--rounds", "1"],
     "watched": ["--latencies", "1", "--many", "2", "--runs", "2", "--rounds", "1"],
 }
