@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from rich.console import Console
@@ -250,13 +251,13 @@ def test_a_name_of_a_batch_and_of_a_thread_is_refused_until_one_is_meant(command
     suite = {"prompts": ["hi"], "providers": ["echo"], "tests": [{"id": "a", "assert": [{"type": "contains", "value": "hi"}]}]}
     (commands.folder / "promptfooconfig.yaml").write_text(json.dumps(suite))
     assert commands("eval", "-o", "twice.json").code == 0
-    batch_id, name = json.loads((commands.folder / "twice.json").read_text())["summary"]["batch_id"], "twice"
+    batch_id, name = json.loads((commands.folder / "twice.json").read_text())["summary"]["batch_id"], f"twice-{uuid4()}"
     alone, *others = commands("diff", "latest", batch_id), *(commands(command, batch_id) for command in ("resume", "fork", "interrupt"))
     assert commands("run", commands.task("twice", [draft(0), grade(0)], thread=name)).code == 0
     with closing(sqlite3.connect(commands.state / STORE_FILE)) as store:  # as if another server had run the batch
         newest = "(SELECT id FROM batches ORDER BY created DESC LIMIT 1)"
-        store.execute(f"UPDATE cases SET batch_id = 'twice' WHERE batch_id = {newest}")
-        store.execute(f"UPDATE batches SET id = 'twice' WHERE id = {newest}")
+        store.execute(f"UPDATE cases SET batch_id = '{name}' WHERE batch_id = {newest}")
+        store.execute(f"UPDATE batches SET id = '{name}' WHERE id = {newest}")
         store.commit()
 
     both, batch, thread = (commands("diff", f"{mark}{name}", f"{mark}{name}") for mark in ("", "batch:", "thread:"))
