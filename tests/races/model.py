@@ -90,6 +90,8 @@ class Model:
         self._waiters: list[Waiter] = []
         self._outcomes: dict[str, Outcome] = {}
         self._taking = False
+        self._before: Outcome | None = None
+        """What a turn that waits came to before this task brought another rubric: a cancel finds it so."""
 
     # -- What the schedule gives it
 
@@ -103,7 +105,7 @@ class Model:
             long: Whether the history is so long that the thread goes on in a new run of its workflow when it can.
             rolled: Whether it did so in this task, which nobody but an operator sees.
         """
-        self.long = self.long or long
+        self.long, self._before = self.long or long, None
         self._take_messages([event for event in events if not isinstance(event, End | Elapsed | Cancel)])
         if not self.fresh:  # in a run's first task, handlers see the thread before the run itself does
             self._rest()
@@ -308,6 +310,8 @@ class Model:
         """Put a rubric in force that waits for no call; what a grading asked of a person is void, a generator's call still waits."""
         thread, waits_for_draft = self.thread, self.thread.exchange
         if self.status != "running":
+            if self.status == "waiting" and self.turn is not None and self._before is None:
+                self._before = thread.outcome("interrupted", "person", self.turn.start)
             thread.take_pending()
         elif grading:
             self._stop("rubric")
@@ -338,10 +342,12 @@ class Model:
     def _stopped(self) -> None:
         """Come to rest once no call is in flight: what arrived counts, and may have ended the turn."""
         who, self.stopping = self.stopping, None
-        if self.thread.known or self.thread.unknowable:  # else the worker has to be asked first
-            self._evaluate()
+        run_ended = self.thread.run is not None and self.thread.run.status != "running"
+        judged = bool(self.thread.known or self.thread.unknowable) and self._evaluate()  # else the worker has to be asked first
         replaced = self.thread.pending is not None
         self.thread.take_pending()
+        # Nothing is left to do for a rubric that asks for nothing, where the pass that it replaced was not cut short.
+        replaced = replaced and not (self.thread.rubric == "cleared" and (run_ended or judged))
         if who in ("rubric", "override"):
             self._drive()
             return
@@ -367,7 +373,8 @@ class Model:
             self._stop("cancel")
             return
         if self.status == "waiting" and self.turn is not None:  # as it does again when the thread is started again
-            self._answer(lambda waiter: waiter.turn is self.turn, self.thread.outcome("interrupted", "person", self.turn.start))
+            found = self._before or self.thread.outcome("interrupted", "person", self.turn.start)
+            self._answer(lambda waiter: waiter.turn is self.turn, found)
         self._drop(list(self.queue))
         self.closed = "cancelled"
 
