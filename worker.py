@@ -66,7 +66,7 @@ from gradeloop.store.fleet import Fleet
 from gradeloop.telemetry.health import Check, HealthChecks, parse_address, serving_health
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging, set_ids, workflow_ids
 from gradeloop.telemetry.metrics import WORKER_SLOTS
-from gradeloop.temporal.companions import find_companions, input_ended
+from gradeloop.temporal.child_workers import find_child_workers, input_ended
 from gradeloop.temporal.connect import PROVIDER_VARIABLES, Connection, check_server, connect, find, follow_credentials, is_embedded
 from gradeloop.temporal.process import beside
 from gradeloop.temporal.runtime import client_runtime, export_metrics, metrics_exporter, register_search_attributes
@@ -287,9 +287,9 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     await watch.note_last_poll()
-    companions = find_companions(settings, sys.argv[1:], lambda: not providers.counts_slots)
+    children = find_child_workers(settings, sys.argv[1:], lambda: not providers.counts_slots)
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(companions.stopped)
+        stack.push_async_callback(children.stopped)
         await stack.enter_async_context(worker)
         if settings.health_address:
             stack.enter_context(_health(settings.health_address, client, store, checks, lambda: activations.longest))
@@ -305,13 +305,13 @@ async def _serve(
         try:
             ready.announce()
             logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
-            async with beside(companions.start_when_busy(), _has_ended(settings, watch, stopped)):
+            async with beside(children.start_when_busy(), _has_ended(settings, watch, stopped)):
                 await stopped.wait()
             # The order of a stop: the store learns first that this worker takes no more calls, so that batches
             # lower their places and its end is not a loss. Then the ready file goes. Last the worker stops
             # polling, and gives its calls the drain time.
             fleet.leave()
-            companions.stop()
+            children.stop()
         finally:
             ready.withdraw()
     await providers.aclose()
@@ -319,10 +319,10 @@ async def _serve(
 
 async def _has_ended(settings: WorkerSettings, watch: QueueWatch, stopped: asyncio.Event) -> None:
     """Set `stopped` once nobody needs this worker any more, as far as its settings have it looked at."""
-    if settings.until_idle is not None:
-        await watch.until_idle(settings.until_idle, stopped)
-    elif settings.until_input_ends:
+    if settings.until_input_ends:  # a variable may name a time for idling, too
         await input_ended(stopped)
+    elif settings.until_idle is not None:
+        await watch.until_idle(settings.until_idle, stopped)
 
 
 async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:

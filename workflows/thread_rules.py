@@ -400,9 +400,11 @@ def _begin(thread: Thread, turn: Invocation, rubric: Rubric | None) -> None:
     if thread.status in {"interrupted", "waiting"} and (turn.resumes or (same and not turn.messages)):
         _go_on(thread, turn)
         return
-    if turn.resumes and thread.active is not None:  # what it was to resume has ended meanwhile
-        thread.active.join(turn)
-        record_outcome(thread)
+    if turn.resumes and thread.active is not None:  # what it was to resume has ended meanwhile, or did so before the last turn
+        known = [last_outcome_of(thread, key) for key in turn.keys]
+        if not all(outcome and outcome.status != "interrupted" for outcome in known):
+            thread.active.join(turn)
+            record_outcome(thread)
         return
     if thread.status == "interrupted" and not turn.messages:
         _take_over(thread, rubric, turn.max_iterations)

@@ -87,3 +87,52 @@ def test_a_thread_keeps_to_its_model_in_sequences_that_are_the_same_every_time(n
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(seed(number)(ThreadBesideItsModel), settings=sequences)
+
+
+LOOK = APPROVED["look"]
+ONCE_DIFFERENT: dict[str, tuple[Story, bool, list[tuple[str, dict[str, object]]]]] = {
+    "a cleared rubric, a cancel and a person's word": (
+        PLAIN,
+        True,
+        [("go_on", {"steps": 7}), ("happens", {"kinds": ["a cleared rubric", "cancel", "override"], "long": False})],
+    ),
+    "a cleared rubric and a stop after the grade": (
+        PLAIN,
+        True,
+        [
+            ("go_on", {"steps": 6}),
+            ("stopped_calls_end", {"how": "arrived"}),
+            ("happens", {"kinds": ["a cleared rubric", "interrupt"], "long": False}),
+        ],
+    ),
+    "a rubric and a cancel while a call waits": (
+        LOOK,
+        False,
+        [
+            ("happens", {"kinds": ["invoke, the same key"], "long": False}),
+            ("go_on", {"steps": 1}),
+            ("happens", {"kinds": ["invoke, the same key"], "long": False}),
+            ("happens", {"kinds": ["another rubric", "cancel"], "long": False}),
+        ],
+    ),
+    "a key again, behind two empty turns": (
+        PLAIN,
+        True,
+        [
+            ("happens", {"kinds": ["a cleared rubric"], "long": False}),
+            ("happens", {"kinds": ["interrupt", "invoke, no messages"], "long": False}),
+            ("happens", {"kinds": ["invoke, no messages", "invoke, the same key"], "long": False}),
+        ],
+    ),
+}
+"""Sequences that thread and model once saw differently, by what comes together."""
+
+
+@pytest.mark.parametrize("name", ONCE_DIFFERENT)
+def test_a_sequence_that_thread_and_model_once_saw_differently_keeps_to_the_model(name: str) -> None:
+    story, begun, steps = ONCE_DIFFERENT[name]
+    state = ThreadBesideItsModel()
+    state.begin(story=story, begun=begun)
+    for rule_name, arguments in steps:
+        getattr(state, rule_name)(**arguments)
+    state.teardown()

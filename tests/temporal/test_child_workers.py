@@ -13,8 +13,8 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from gradeloop.settings.worker import WorkerSettings
-from gradeloop.temporal import companions as companions_module
-from gradeloop.temporal.companions import LOOKS, Companions, Machine, find_companions
+from gradeloop.temporal import child_workers as child_workers_module
+from gradeloop.temporal.child_workers import LOOKS, ChildWorkers, Machine, find_child_workers
 from gradeloop.temporal.server import ServerInfo
 from tests.temporal.test_worker_process import until
 
@@ -39,9 +39,9 @@ class Told(Machine):
         return self.room
 
 
-async def started(most: int, machine: Told, *, may: bool = True, command: tuple[str, ...] = UNTIL_INPUT_ENDS) -> Companions:
-    """Return the companions of a worker after some time of being like this."""
-    found = Companions(command, most, lambda: may, machine, pause=0.001)
+async def started(most: int, machine: Told, *, may: bool = True, command: tuple[str, ...] = UNTIL_INPUT_ENDS) -> ChildWorkers:
+    """Return the child workers of a worker after some time of being like this."""
+    found = ChildWorkers(command, most, lambda: may, machine, pause=0.001)
     starting = asyncio.create_task(found.start_when_busy())
     await until(lambda: starting.done() or machine.looks > 6 * LOOKS)
     starting.cancel()
@@ -69,7 +69,7 @@ async def test_after_one_has_ended_by_itself_no_further_one_starts(caplog: pytes
     def first_has_ended() -> bool:
         return not found.processes or found.processes[0].returncode is not None
 
-    found = Companions((sys.executable, "-c", "raise SystemExit(7)"), 9, first_has_ended, Told(), pause=0.001)
+    found = ChildWorkers((sys.executable, "-c", "raise SystemExit(7)"), 9, first_has_ended, Told(), pause=0.001)
     await found.start_when_busy()
 
     assert len(found.processes) == 1
@@ -78,12 +78,12 @@ async def test_after_one_has_ended_by_itself_no_further_one_starts(caplog: pytes
 
 def test_a_machine_tells_how_busy_this_process_was_and_whether_it_has_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine()
-    monkeypatch.setattr(companions_module, "BUSY", 0.0)
+    monkeypatch.setattr(child_workers_module, "BUSY", 0.0)
     assert machine.is_busy()
-    monkeypatch.setattr(companions_module, "BUSY", 1e9)
+    monkeypatch.setattr(child_workers_module, "BUSY", 1e9)
     assert not machine.is_busy()
-    monkeypatch.setattr(companions_module, "ROOM", -1.0)
-    monkeypatch.setattr(companions_module, "CGROUP", tmp_path)
+    monkeypatch.setattr(child_workers_module, "ROOM", -1.0)
+    monkeypatch.setattr(child_workers_module, "CGROUP", tmp_path)
     assert machine.has_room()  # without a limit
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("5\n")
@@ -94,6 +94,7 @@ def test_a_machine_tells_how_busy_this_process_was_and_whether_it_has_memory(tmp
 
 ONE_PROCESS: list[dict[str, object]] = [
     {"until_idle": None},
+    {"until_input_ends": True},
     {"processes": 1},
     {"scripted": "replies.yaml"},
     {"record": "recorded.yaml"},
@@ -110,14 +111,14 @@ ONE_PROCESS: list[dict[str, object]] = [
 async def test_a_worker_that_counts_something_itself_or_that_no_command_started_stays_alone(setting: dict[str, object]) -> None:
     settings = WorkerSettings.model_validate({"until_idle": 60, "processes": 3} | setting)
 
-    assert find_companions(settings, [], lambda: True).most == 1
+    assert find_child_workers(settings, [], lambda: True).most == 1
 
 
 def test_others_serve_the_same_files_as_long_as_these_are_the_same(tmp_path: Path) -> None:
     tools = tmp_path / "tools.py"
     tools.write_text("")
     flags = ["--task-queue", "a", "--tools", str(tools), "--until-idle", "60", "--ready-file", "ready"]
-    found = find_companions(WorkerSettings(until_idle=60, processes=3, tools=[tools]), flags, lambda: True)
+    found = find_child_workers(WorkerSettings(until_idle=60, processes=3, tools=[tools]), flags, lambda: True)
 
     assert (found.most, found.may()) == (3, True)
     assert found.command[2:] == ("--task-queue", "a", "--tools", str(tools), "--until-input-ends")
@@ -134,7 +135,7 @@ async def test_a_worker_that_is_busy_is_joined_by_another_which_ends_with_it_how
 ) -> None:
     """A file of tools, which is loaded with the worker, has it count as busy on a machine with room."""
     tools, ready = tmp_path / "busy.py", tmp_path / "ready"
-    tools.write_text("from gradeloop.temporal import companions\n\ncompanions.BUSY, companions.ROOM = 0.0, -1e9\n\n\n" + FOUND)
+    tools.write_text("from gradeloop.temporal import child_workers\n\nchild_workers.BUSY, child_workers.ROOM = 0.0, -1e9\n\n\n" + FOUND)
     flags = ("--task-queue", f"busy-{uuid4()}", "--tools", str(tools), "--until-idle", "600", "--ready-file", str(ready))
     variables = {"TEMPORAL_ADDRESS": temporal_server.address, "GRADELOOP_PROCESSES": "2", "GRADELOOP_DRAIN_SECONDS": "0"}
     process = await asyncio.create_subprocess_exec(sys.executable, str(WORKER), *flags, env=os.environ | variables)

@@ -37,7 +37,7 @@ def default_processes() -> int:
     return max(1, cores - 1)
 
 
-def find_companions(settings: WorkerSettings, arguments: Sequence[str], may: Callable[[], bool]) -> "Companions":
+def find_child_workers(settings: WorkerSettings, arguments: Sequence[str], may: Callable[[], bool]) -> "ChildWorkers":
     """Return the further processes of a worker: none where no command started it, or all its calls have to go through one process.
 
     Args:
@@ -47,7 +47,8 @@ def find_companions(settings: WorkerSettings, arguments: Sequence[str], may: Cal
     """
     here = (settings.scripted, settings.record, settings.mcp, settings.metrics_address, settings.health_address)
     is_one = any(here) or settings.limits or endpoint_ceilings(settings.providers)  # a ceiling that is counted here
-    most = 1 if is_one or settings.role != "all" or settings.until_idle is None else settings.processes or default_processes()
+    of_command = settings.until_idle is not None and not settings.until_input_ends and settings.role == "all"
+    most = (settings.processes or default_processes()) if of_command and not is_one else 1
     spec = WorkerSpec(tuple(settings.tools), config=ConfigFile(settings.config, named=True) if settings.config else None)
     contents = spec.contents()
 
@@ -61,7 +62,7 @@ def find_companions(settings: WorkerSettings, arguments: Sequence[str], may: Cal
     for flag in ("--until-idle", "--ready-file"):
         if flag in flags:
             del flags[flags.index(flag) : flags.index(flag) + 2]
-    return Companions([sys.executable, str(application_folder() / "worker.py"), *flags, "--until-input-ends"], most, may_start)
+    return ChildWorkers([sys.executable, str(application_folder() / "worker.py"), *flags, "--until-input-ends"], most, may_start)
 
 
 class Machine:
@@ -95,7 +96,7 @@ class Machine:
         return min(available, most - taken)
 
 
-class Companions:
+class ChildWorkers:
     """The further processes of a worker: another starts when this one has been busy for a while, and the machine has room for it.
 
     Each serves the same queue until its standard input ends. So none outlives this process, however that ends; each gives its calls the
