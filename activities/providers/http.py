@@ -83,12 +83,13 @@ def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLS * POOLED)
     hooks: dict[str, list[Callable[..., Any]]] = {"request": [prepare_request], "response": [bound_body]}
     transport = PooledTransport(guarded_transport) if guarded else None
-    client = httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport)
+    client = httpx2.AsyncClient(
+        timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport, verify=tls_context()
+    )
     if not guarded:  # a transport that the constructor is given would keep it from reading the proxies of the environment
-        first: Any = client._transport  # noqa: SLF001 - the one that it uses where no proxy is named
-        context = first._pool._ssl_context  # noqa: SLF001 - made once, since it reads all certificates
         few = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLED)
-        client._transport = PooledTransport(functools.partial(httpx2.AsyncHTTPTransport, verify=context, limits=few), first)  # noqa: SLF001
+        pool = functools.partial(httpx2.AsyncHTTPTransport, verify=tls_context(), limits=few)
+        client._transport = PooledTransport(pool, client._transport)  # noqa: SLF001 - the one that it uses where no proxy is named
     return client
 
 
@@ -203,7 +204,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """Return the TLS context of guarded transports, which is made once: it takes a tenth of a second to read the certificates."""
+    """Return the TLS context of all transports, which is made once: it takes a tenth of a second to read the certificates."""
     return httpx2.create_ssl_context()
 
 

@@ -5,6 +5,7 @@ import re
 import runpy
 import sys
 import textwrap
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -88,11 +89,16 @@ def test_every_link_of_the_sites_pages_leads_to_a_page(tmp_path: Path, monkeypat
             assert "://" in path or (page.parent / path).is_file(), (page.name, path)
 
 
+@cache
+def sections() -> dict[str, str]:
+    """Return what the page of the Python API says of each public name."""
+    page = runpy.run_path(str(ROOT / "deploy/site/api_reference.py"))["reference"]()
+    return {part.partition("\n")[0]: part for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]}
+
+
 @pytest.mark.parametrize("name", gradeloop.__all__)
 def test_each_public_name_has_an_example_that_reads_as_python(name: str) -> None:
-    page = runpy.run_path(str(ROOT / "deploy/site/api_reference.py"))["reference"]()
-    told = re.split(r"^## ", page, flags=re.MULTILINE)
-    (section,) = (part for part in told if part.startswith(f"{name}\n"))
+    section = sections()[name]
     summary = section.split("\n| field |")[0].split("\n### ")[0].partition("`from gradeloop import")[2].partition("\n")[2]
     spans = [span for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)|```python\n(.*?)```", summary, re.DOTALL) for span in span if span]
     examples = [span for span in spans if re.search(r"[\[(=]", span)]

@@ -117,7 +117,7 @@ async def test_the_tables_refuse_what_the_vendor_refuses_and_nothing_else(
         with monkeypatch.context() as patch:
             if spec.config.max_tokens:
                 patch.setattr("activities.providers.base.capability_of", lambda _: Capability())  # nothing is lowered on its way
-            theirs = await refusal(providers, spec)
+            theirs = await known_refusal(providers, spec, known)
         if (ours is None) != (theirs is None) and not is_unsettled(spec, theirs):
             wrong.append(f"{config}: we say {ours!r}, the vendor says {theirs!r}")
     await providers.aclose()
