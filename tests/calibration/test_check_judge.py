@@ -23,6 +23,8 @@ from gradeloop.stats.intervals import Estimate, holm
 from tests.rig.judging import FRANCE
 
 JUDGE = parse_judge(FRANCE | {"pass_if": {"label": "match"}})
+FEW = 300
+"""Draws of the bootstrap where no test looks at the hundredths of an interval."""
 
 
 def said(role: str, content: str) -> dict[str, str]:
@@ -293,7 +295,7 @@ def checked(labelled: LabelledSet, decide: Decide, *probes: ProbeName, judge: Ju
 
     plain = ask(questions)
     findings = [probe_finding(name, labelled, plain, ask(rows)) for name, rows in probed.items()]
-    return report_check(judge, labelled, plain, against_repetition(findings))
+    return report_check(judge, labelled, plain, against_repetition(findings), replicates=FEW)
 
 
 def pairs_of(folder: Path, count: int = 100) -> LabelledSet:

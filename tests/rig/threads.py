@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -313,6 +313,12 @@ class Served:
         return [message.name or message.content for message in page.items]
 
 
+@cache
+def built_in_tools() -> ToolRegistry:
+    """Return the tools of a worker that has none of its own, of which all workers of a run have the same."""
+    return ToolRegistry((), ToolContext(WorkerSettings(), UNTRIED))
+
+
 @asynccontextmanager
 async def serving(
     client: Client,
@@ -346,7 +352,8 @@ async def serving(
     """
     called, queue = models or Models(replies, environment), task_queue or f"queue-{uuid4()}"
     configured = WorkerSettings(task_queue=queue, **settings)
-    registry = ToolRegistry(tools, ToolContext(configured, sandboxes))
+    plain = not tools and not settings and sandboxes is UNTRIED
+    registry = built_in_tools() if plain else ToolRegistry(tools, ToolContext(configured, sandboxes))
     with _quick_calls(only) if quick else nullcontext():
         async with worker.build(client, called, registry, configured, search_attributes=attributes, store=store):
             try:

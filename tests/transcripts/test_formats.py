@@ -71,17 +71,18 @@ def test_a_detector_names_what_it_took_and_why() -> None:
     assert {name: (one.format.name, one.why) for name, one in found.items()} == named
 
 
-def broken(value: Any) -> Iterator[str]:
-    """Yield what is said of each value in which one part is something else."""
-    for bad in spoiled(value):
+def broken(value: Any, step: int) -> Iterator[str]:
+    """Yield what is said of each value in which one part is something else, or of one in so many."""
+    for bad in itertools.islice(spoiled(value), 0, None, step):
         try:
             list(parse_runs(bad, "r"))
         except UnreadableMessage as error:
             yield str(error)
 
 
-def test_a_part_that_is_something_else_is_read_or_refused_in_a_sentence() -> None:
-    sentences = [(name, text) for name, value in SAMPLES.items() for text in broken(value)]
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_part_that_is_something_else_is_read_or_refused_in_a_sentence(step: int) -> None:
+    sentences = [(name, text) for name, value in SAMPLES.items() for text in broken(value, step)]
 
     assert [(name, text) for name, text in sentences if "pydantic" in text or "has not the shape" in text or not text] == []
 
