@@ -46,16 +46,17 @@ HOUSE := $(addprefix tests/test_,house.py house_counts.py style_counts.py slow_c
 CORE := $(addprefix tests/,activities client contract files grading providers races settings store temporal workflows)
 
 # Four processes, also on two cores: most tests wait for a server or a child.
-PYTEST := $(BIN)/python -m tests.supervised -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+PYTEST := $(BIN)/python -m tests.supervised -m pytest
+IN_PARTS := -p tests.parts --dist each --max-worker-restart 0 --numprocesses 4
 
 test: $(VENV)/.ready-dev
-	$(PYTEST) --numprocesses 4 -m 'not slow and not storm and not real' $(addprefix --ignore=,$(HOUSE)) $(ARGS)
+	$(PYTEST) $(IN_PARTS) -m 'not slow and not storm and not real' $(addprefix --ignore=,$(HOUSE)) $(ARGS)
 
 test-core: $(VENV)/.ready-dev
-	$(PYTEST) --numprocesses 4 -m 'not slow and not storm and not real' $(CORE) $(ARGS)
+	$(PYTEST) $(IN_PARTS) -m 'not slow and not storm and not real' $(CORE) $(ARGS)
 
 test-slow: $(VENV)/.ready-dev
-	$(PYTEST) --numprocesses 2 -m 'slow or hypothesis' --hypothesis-profile thorough $(ARGS)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 --numprocesses 2 -m 'slow or hypothesis' --hypothesis-profile thorough $(ARGS)
 
 # llama.cpp's server with a model of 135 million parameters, on one thread. Where its wheels cannot be had the tests skip, and with
 # GRADELOOP_REAL_MODEL=required they fail.

@@ -201,14 +201,20 @@ def recorded() -> dict[str, float]:
     return {name: float(seconds) for name, seconds in tomllib.loads(SECONDS_OF_EACH.read_text()).items()}
 
 
-def record(junit: Path) -> None:
-    """Record the seconds of a run of the slow tests from its JUnit file."""
+def seconds_of(junit: Path) -> dict[str, float]:
+    """Return the seconds of each file of tests from the JUnit file of a run."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for case in ET.parse(junit).iter("testcase"):
         module = case.get("classname", "").split(".")
         while module and not (ROOT / "/".join(module)).with_suffix(".py").is_file():
             module.pop()  # a class of tests
         seconds["/".join(module) + ".py"] += float(case.get("time", 0))
+    return dict(seconds)
+
+
+def record(junit: Path) -> None:
+    """Record the seconds of a run of the slow tests from its JUnit file."""
+    seconds = seconds_of(junit)
     files, mean = sorted(slow_files()), sum(seconds.values()) / (len(seconds) or 1)  # of a file that the run did not reach
     head = "# Seconds of the slow tests of each file, side by side with others: `python -m tests.slow_choice --record FILE`.\n"
     SECONDS_OF_EACH.write_text(head + "".join(f'"{name}" = {seconds.get(name, mean):.1f}\n' for name in files))

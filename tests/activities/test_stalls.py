@@ -252,6 +252,7 @@ def text_checks() -> Callable[..., Any]:
     return run_text_checks
 
 
+@pytest.mark.slow
 async def test_a_snippet_whose_value_is_larger_than_any_memory_is_a_limit() -> None:
     found = await offered()["run_python"].run({"code": "['a' * 1_000_000] * 100_000"}, "")
 

@@ -74,6 +74,7 @@ async def histories(client: Client, part: str) -> list[str]:
     return sorted({found.id async for found in client.list_workflows("") if part in found.id})
 
 
+@pytest.mark.parametrize("url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 async def test_a_tenant_is_forgotten_down_to_the_pages_of_the_database_and_others_stay(client: Client, tmp_path: Path, url: str) -> None:
     mine, theirs, own = (f"MARK{uuid4().hex}" for _ in range(3))
     gone, stays = f"gone-{uuid4()}", f"stays-{uuid4()}"
@@ -281,6 +282,7 @@ class _Objects(S3StorageDriverClient):
         return bytes(found["Body"].read())
 
 
+@pytest.mark.slow
 async def test_a_large_payload_goes_with_the_last_history_that_names_it(client: Client, tmp_path: Path) -> None:
     mark, shared = f"MARK{uuid4().hex}", f"MARK{uuid4().hex}"
     folder = tmp_path / "payloads"

@@ -507,6 +507,7 @@ def test_the_page_shows_both_sides_and_nothing_that_was_said_is_markup() -> None
     assert " onclick=" not in page
 
 
+@pytest.mark.slow
 def test_the_page_leaves_out_what_is_the_same_beyond_what_a_browser_opens_at_once_and_says_so() -> None:
     many = [case(at) for at in range(MOST_SAME + 3)]
     page = comparison_page(between(many, [case(0, "failed"), *many[1:]]))

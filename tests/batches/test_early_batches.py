@@ -72,6 +72,7 @@ async def test_the_rest_is_asked_where_a_person_wants_it_and_then_the_answer_is_
     assert (whole.passed, whole.failed, answer_of(whole).text) == (97, 3, "PASSED 97% of 80%")
 
 
+@pytest.mark.slow
 async def test_a_case_that_has_not_ended_holds_its_place(client: Client, tmp_path: Path) -> None:
     """The first case fails in the end; those behind it that passed before do not count until then, and not many are begun."""
     first = case("slow", output="slow")

@@ -82,7 +82,7 @@ async def run(batches: Batches, cases: list[dict[str, Any]], said: list[Label], 
     return summary
 
 
-@pytest.mark.parametrize(("rate", "threshold", "word"), [(0.85, 0.4, "PASSED"), (0.4, 0.75, "FAILED")])
+@pytest.mark.parametrize(("rate", "threshold", "word"), [(0.85, 0.4, "PASSED"), pytest.param(0.4, 0.75, "FAILED", marks=pytest.mark.slow)])
 async def test_it_ends_early_with_the_answer_of_all(client: Client, tmp_path: Path, rate: float, threshold: float, word: str) -> None:
     chance = random.Random(8)
     cases = suite(rate, chance)
@@ -100,6 +100,7 @@ async def test_it_ends_early_with_the_answer_of_all(client: Client, tmp_path: Pa
     assert gate_exit_code(early) == (0 if word == "PASSED" else 1)
 
 
+@pytest.mark.slow
 async def test_all_are_asked_where_the_answer_of_all_is_none(client: Client, tmp_path: Path) -> None:
     chance = random.Random(9)
     cases = suite(0.7, chance)
@@ -112,6 +113,7 @@ async def test_all_are_asked_where_the_answer_of_all_is_none(client: Client, tmp
     assert (summary.open, summary.decision) == (0, None)
 
 
+@pytest.mark.slow
 async def test_a_label_of_another_output_measures_nothing_and_its_case_is_a_part_of_the_rate(client: Client, tmp_path: Path) -> None:
     chance = random.Random(10)
     cases = suite(0.9, chance)

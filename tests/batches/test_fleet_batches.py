@@ -146,6 +146,7 @@ async def workers(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         yield joined
 
 
+@pytest.mark.slow
 async def test_four_workers_of_20_slots_make_the_60_calls_at_once_that_a_batch_allows(workers: Workers) -> None:
     for _ in range(4):
         await workers.join()
@@ -156,6 +157,7 @@ async def test_four_workers_of_20_slots_make_the_60_calls_at_once_that_a_batch_a
     assert workers.judge.most == 60
 
 
+@pytest.mark.slow
 async def test_a_batch_grows_with_a_worker_that_joins_and_shrinks_with_one_that_leaves(workers: Workers) -> None:
     first, judge = await workers.join(), workers.judge
     await workers.until_slots(20)

@@ -46,7 +46,7 @@ def kinds(found: list[RunVerdict]) -> list[str]:
     return ["failed" if one.result.failed else "unsure" if one.result.unsure else str(one.result.output["label"]) for one in found]
 
 
-@pytest.mark.parametrize("bad", PLACES)
+@pytest.mark.parametrize("bad", [PLACES[0], *(pytest.param(place, marks=pytest.mark.slow) for place in PLACES[1:])])
 @pytest.mark.parametrize("kept", [True, False], ids=["in a batch", "by workflows"])
 async def test_of_a_run_in_parts_what_was_invalid_is_asked_again_alone(client: Client, tmp_path: Path, bad: str, kept: bool) -> None:
     run = long_run(f"again-{bad}-{kept}")
@@ -81,7 +81,7 @@ async def test_of_a_run_in_parts_a_part_without_an_answer_is_asked_again_by_the_
     assert (kinds(again), asked_since(batches, paid)) == (["match"], 2)
 
 
-@pytest.mark.parametrize("bad", [*PLACES, "whole"])
+@pytest.mark.parametrize("bad", [*(pytest.param(place, marks=pytest.mark.slow) for place in PLACES), "whole"])
 async def test_an_escalation_judge_whose_answers_were_invalid_is_asked_again_alone(client: Client, tmp_path: Path, bad: str) -> None:
     given: list[AgentRun] = runs(f"dear-{bad}") if bad == "whole" else [long_run(f"dear-{bad}")]
 

@@ -214,6 +214,7 @@ def test_abstention_that_could_do_nothing_is_refused(more: dict[str, Any], probl
 RISK, VOTERS, LABELS, FRESH = 0.1, 5, 200, 200
 
 
+@pytest.mark.slow
 def test_the_error_of_what_is_decided_stays_at_the_risk_in_simulation() -> None:
     """The share is chosen on labelled cases; of 300 judges, the true error of what they then decide is above the risk in 5 % at most."""
     chance, missed, chosen, raw = random.Random(21), 0, 0, 0.0

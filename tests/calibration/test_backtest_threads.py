@@ -108,6 +108,7 @@ async def run(served: Served, name: str, criteria: object, number: int) -> Any:
     return await served.client.result(name)
 
 
+@pytest.mark.slow
 async def test_it_is_what_a_rerun_does_and_its_preview_is_the_bill(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -378,6 +378,7 @@ def test_whatever_was_said_generators_side_by_side_fit(results: list[CaseResult]
     assert not UNPRINTABLE.search("".join(lines))
 
 
+@pytest.mark.slow
 def test_the_table_of_many_results_does_not_hold_them() -> None:
     one = case(0, "failed")
     many = (one.model_copy(update={"output": f"{index}" * 2_000, "id": f"case-{index}"}) for index in range(20_000))

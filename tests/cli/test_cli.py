@@ -55,6 +55,7 @@ def test_json_prints_a_json_object_a_line_and_nothing_else(gradeloop: CommandLin
     assert "test_unhashable" in done.result["evaluations"][0]["criteria"][0]["gap"]
 
 
+@pytest.mark.slow
 def test_text_that_the_terminals_encoding_lacks_does_not_break_the_run(gradeloop: CommandLine) -> None:
     task = gradeloop.task("japanese", [draft("春の海 — ひねもす"), verdict()])
 
@@ -79,6 +80,7 @@ def test_a_reader_that_goes_away_ends_the_command_without_a_traceback(gradeloop:
     assert err == ""
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_every_other_command_so_too(gradeloop: CommandLine) -> None:
     with gradeloop.start("schema") as process:
         assert process.stdout
@@ -181,6 +183,7 @@ def test_a_run_whose_provider_stays_away_ends_with_3_and_says_who_was_away_and_h
     assert done.err.strip().endswith(": gradeloop resume away-1")
 
 
+@pytest.mark.slow
 def test_ctrl_c_interrupts_and_the_line_it_prints_goes_on_without_repeating_a_finished_call(gradeloop: CommandLine) -> None:
     screen = gradeloop.terminal("run", patient(gradeloop, "stopped"))
     screen.until("grading, with patience")
@@ -329,6 +332,7 @@ def test_two_runs_at_once_with_other_tools_of_the_same_name_do_not_meet(gradeloo
     assert [command.result["score"] for command in done] == [1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_later_run_finds_the_server_and_the_worker_of_an_earlier_one(gradeloop: CommandLine) -> None:
     task = gradeloop.task("again", [draft("a"), verdict()])
     first = gradeloop("run", task, "--json")
@@ -355,6 +359,7 @@ COMMANDS = (
 """Lines that GitHub Actions, Azure Pipelines, TeamCity and GitLab take for commands."""
 
 
+@pytest.mark.slow
 def test_no_line_of_a_draft_is_a_command_of_a_ci_system_that_reads_the_pipe(gradeloop: CommandLine) -> None:
     told = "\n".join(COMMANDS)
     task = gradeloop.task("commands", [draft(told), verdict(gap=None)])

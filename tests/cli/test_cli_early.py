@@ -85,6 +85,7 @@ def test_a_suite_ends_once_its_answer_is_known_and_the_rest_is_asked_on_demand(g
     assert f"ended once its answer was known: {len(queued)} of {TOTAL} cases were not asked" in compared.out + compared.err
 
 
+@pytest.mark.slow
 def test_the_order_is_that_of_its_seed_and_a_new_one_without(gradeloop: CommandLine) -> None:
     orders = []
     for flags in (("--seed", "5"), ("--seed", "5"), ("--seed", "6"), ()):
@@ -223,6 +224,7 @@ def test_a_batch_that_may_not_regress_asks_what_passed_before_until_chance_is_sm
     assert "B has not run " in anything.err
 
 
+@pytest.mark.slow
 def test_one_case_that_regressed_ends_the_batch_and_the_rest_is_compared_on_demand(gradeloop: CommandLine) -> None:
     gradeloop("eval", "--pass-rate", "0.5", "-o", "main.json")
     prompted(gradeloop, right="q20", wrong="q7 q8")
@@ -245,6 +247,7 @@ def test_one_case_that_regressed_ends_the_batch_and_the_rest_is_compared_on_dema
     assert "FAILED against main.json: a case regressed" in again.out
 
 
+@pytest.mark.slow
 def test_without_an_early_end_all_cases_are_compared(gradeloop: CommandLine) -> None:
     gradeloop("eval", "--pass-rate", "0.5")
     first = results(gradeloop)["summary"]["batch_id"]

@@ -10,6 +10,8 @@ import pytest
 
 from tests.rig.cli import CommandLine, Done
 
+pytestmark = pytest.mark.slow
+
 TOTAL, LABELLED = 300, 80
 
 SUITE = """

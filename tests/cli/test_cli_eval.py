@@ -90,6 +90,7 @@ def test_a_gate_that_flags_name_is_kept_with_the_batch_and_every_answer_agrees(g
     assert gradeloop("export", batch, "--baseline", batch).code == 2
 
 
+@pytest.mark.slow
 def test_a_batch_that_still_runs_is_followed_by_resume_unless_it_would_change(gradeloop: CommandLine) -> None:
     left = gradeloop("eval", suite(gradeloop, "left", [passes(delay=120)], ["good"]), "--detach", "--no-cache")
     batch = left.err.split("--attach ")[1].split()[0]
@@ -195,6 +196,7 @@ def test_a_verdict_is_paid_for_once_and_asked_anew_where_that_is_wanted(gradeloo
     assert "2 errors of 2" in anew.out
 
 
+@pytest.mark.slow
 def test_an_outage_pauses_the_batch_counts_nobody_as_failed_and_it_ends_once_it_is_over(gradeloop: CommandLine) -> None:
     name = suite(gradeloop, "outage", [passes(), breaks("number 1", kind="server")], [f"number {at}" for at in range(60)], retries=0)
 

@@ -33,6 +33,7 @@ def labels(gradeloop: CommandLine, outputs: list[str], name: str = "labels.jsonl
     return name
 
 
+@pytest.mark.slow
 def test_labels_of_earlier_outputs_correct_the_rate_and_decide(gradeloop: CommandLine) -> None:
     """The judge passes 80 % of new outputs, and half of the bad ones that people labelled in an earlier batch: 60 % are good."""
     gradeloop("eval", suite(gradeloop, LABELLED, "lenient"))

@@ -38,6 +38,7 @@ def gradeloop(commands: CommandLine, tmp_path: Path) -> CommandLine:
     return replace(commands, folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_code_imports_with_a_named_virtual_environment_and_names_what_it_lacks(gradeloop: CommandLine, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
     (packages,) = (tmp_path / ".venv").glob("lib/python*/site-packages")

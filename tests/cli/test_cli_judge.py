@@ -51,6 +51,7 @@ def test_runs_are_judged_and_told_in_a_table(gradeloop: CommandLine) -> None:
     assert "Results: 3 judged, 3 passed (100%), 0 failures; 0 tokens" in done.out
 
 
+@pytest.mark.slow
 def test_a_run_of_a_thousand_conversations_is_judged_and_its_last_one_cited(gradeloop: CommandLine) -> None:
     said = [
         [{"role": "user", "content": f"q{at}"}, {"role": "assistant", "content": f"Paris is the capital, {at}."}] for at in range(1_000)

@@ -98,7 +98,7 @@ def write_labels(gradeloop: CommandLine, value: Callable[[bool], dict[str, Any]]
 CORRECTED = ("--labels", "labels.jsonl", "--gate", "corrected", "--json")
 
 
-@pytest.mark.parametrize("kind", ["schema", "criteria"])
+@pytest.mark.parametrize("kind", ["schema", pytest.param("criteria", marks=pytest.mark.slow)])
 def test_the_corrected_rate_ends_it_where_labels_measure_the_judge(gradeloop: CommandLine, kind: str) -> None:
     files: Any = (
         {"judge": "judge.yaml", "replies": "replies.yaml"} if kind == "schema" else {"judge": "rubric.yaml", "replies": "criteria.yaml"}
@@ -121,6 +121,7 @@ def test_the_corrected_rate_ends_it_where_labels_measure_the_judge(gradeloop: Co
     assert "INCONCLUSIVE" not in early.err
 
 
+@pytest.mark.slow
 def test_labels_of_runs_that_were_judged_before_measure_the_judge_too(gradeloop: CommandLine) -> None:
     write_labels(gradeloop, lambda passed: {"label": "match" if passed else "no match"})
     runs = (gradeloop.folder / "runs.jsonl").read_text().splitlines()
@@ -133,6 +134,7 @@ def test_labels_of_runs_that_were_judged_before_measure_the_judge_too(gradeloop:
     assert len(early.lines) < TOTAL - LABELLED
 
 
+@pytest.mark.slow
 def test_rollouts_end_once_they_cannot_change_the_answer(gradeloop: CommandLine) -> None:
     (gradeloop.folder / "voted.json").write_text(json.dumps(FRANCE | {"n_rollouts_per_input": 5}))
     right, wrong = MATCH | {"explanation": "It names Paris."}, NO_MATCH | {"explanation": "It names Rome."}
@@ -149,6 +151,7 @@ def test_rollouts_end_once_they_cannot_change_the_answer(gradeloop: CommandLine)
     assert all(line["output"] == outputs[line["agent_run_id"]] for line in early.lines)
 
 
+@pytest.mark.slow
 def test_votes_on_a_criterion_end_once_they_cannot_change_its_verdict(gradeloop: CommandLine) -> None:
     (gradeloop.folder / "voted.yaml").write_text(json.dumps({"criteria": [{"description": "It names Paris", "votes": 5}]}))
     early = judged(gradeloop, "--json", judge="voted.yaml", replies="criteria.yaml")

@@ -112,6 +112,7 @@ FILTERS = [
 ]
 
 
+@pytest.mark.slow
 def test_filters_select_the_cases_that_run(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
     for flags, names in FILTERS:
         with subtests.test(str(flags)):

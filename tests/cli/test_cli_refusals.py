@@ -87,6 +87,7 @@ def why(done: Done, *around: str) -> str:
     return said
 
 
+@pytest.mark.slow
 def test_run_validate_eval_and_check_refuse_with_the_same_sentence(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
     for name, (more, words) in REFUSED.items():
         with subtests.test(name):

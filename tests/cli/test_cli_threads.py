@@ -151,6 +151,7 @@ async def test_a_run_whose_model_is_not_served_says_what_to_change_and_is_resume
     assert models.times("other") == 1
 
 
+@pytest.mark.slow
 async def test_a_key_that_was_refused_is_corrected_and_the_next_command_uses_it(commands: CommandLine) -> None:
     (commands.folder / "refused.yaml").write_text(json.dumps({"prompt": "Write.", "generator": {"model": "openai_compatible:guarded"}}))
     async with listening() as models:
@@ -170,6 +171,7 @@ async def test_a_key_that_was_refused_is_corrected_and_the_next_command_uses_it(
     assert len(other - same) == len(same - other) == 1
 
 
+@pytest.mark.slow
 def test_replies_that_are_corrected_are_what_the_next_command_of_the_thread_is_answered_from(commands: CommandLine) -> None:
     replies = [draft(0), grade(0, row("c1", "it is not good"))]
     first = commands("run", commands.task("mended", replies, thread="mended-1"))

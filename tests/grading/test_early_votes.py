@@ -56,7 +56,7 @@ def said(rubric: Rubric, judgement: Judgement) -> Any:
     return rows, about, result_of(rubric, judgement), score_of(rubric, judgement)
 
 
-@pytest.mark.parametrize("votes", range(1, FULL_LENGTH + 1))
+@pytest.mark.parametrize("votes", [*range(1, 7), *(pytest.param(votes, marks=pytest.mark.slow) for votes in range(7, FULL_LENGTH + 1))])
 def test_every_sequence_of_votes_comes_to_the_verdict_of_all_of_them(votes: int) -> None:
     rubric, order, fewer = rubric_of(votes), random.Random(votes), 0
     kinds = ("pass", "fail", "error", "cannot") if votes <= 6 else ("pass", "fail", "error")

@@ -122,6 +122,7 @@ async def test_over_standard_input_an_agent_mends_a_text_by_its_gaps_until_it_pa
     assert second["spent"]["calls"] == 2
 
 
+@pytest.mark.slow
 async def test_ten_clients_at_once_over_http_get_their_own_verdicts(models: ScriptedModels) -> None:
     models.script(verdicts=names_the_month)
 

@@ -269,6 +269,7 @@ async def test_a_silent_change_of_the_model_is_told_by_the_anchors_past_the_cach
     assert any(post["answer"].startswith("ALERT the judge has changed") for post in posts if post["type"] == "monitor.alert")
 
 
+@pytest.mark.slow
 async def test_a_world_that_changes_is_called_that_in_the_alert(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anchors, "ANCHOR_BASELINE", 100)
     rules = (AlertRule.parse("pass_rate < 0.9"),)

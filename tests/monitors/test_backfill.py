@@ -106,6 +106,7 @@ async def test_a_backfill_ends_once_its_answer_is_known_and_the_rest_waits_no_mo
     assert backfill_text(found).startswith(said)
 
 
+@pytest.mark.slow
 async def test_a_backfill_that_stays_open_is_judged_whole_and_errors_are_no_verdict(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, fails("bad"), breaks("lost", kind="auth"), passes(), sample=0.000001) as monitor:
         for number, said in enumerate(("good", "bad", "lost", "good", "good")):

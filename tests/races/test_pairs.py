@@ -42,6 +42,7 @@ def test_the_places_are_all_the_calls_of_the_story() -> None:
     assert made[: len(CALLS)] == list(CALLS)
 
 
+@pytest.mark.slow
 def test_a_sample_of_pairs_ends_as_the_model_says() -> None:
     chosen = random.Random(17).sample(list(product(PLACES, PAIRS)), SAMPLE)
 

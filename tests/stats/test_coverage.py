@@ -155,6 +155,7 @@ def test_abstention_keeps_its_risk() -> None:
     assert choose_band([(1.0, True)] * 5, 0.05) is None
 
 
+@pytest.mark.slow
 def test_nine_correlated_judges_are_about_two_votes() -> None:
     """Nine judges with a mean correlation of errors of 0.44 have 9 / (1 + 8 * 0.44) = 2 effective votes (arXiv 2605.29800)."""
     generator = random.Random(7)

@@ -370,6 +370,7 @@ def test_rows_of_one_prompt_have_ids_of_their_own(tmp_path: Path) -> None:
     assert second.id.startswith("p-")
 
 
+@pytest.mark.slow
 def test_ten_megabytes_of_thirty_thousand_messages_are_read(tmp_path: Path) -> None:
     line = json.dumps({"role": "user", "content": "x" * 300})
     (tmp_path / "long.jsonl").write_text("\n".join([line] * 30_000))
@@ -379,6 +380,7 @@ def test_ten_megabytes_of_thirty_thousand_messages_are_read(tmp_path: Path) -> N
     assert len(run.transcripts[0].messages) == 30_000
 
 
+@pytest.mark.slow
 def test_runs_of_lines_are_read_one_at_a_time_in_little_memory(tmp_path: Path) -> None:
     line = json.dumps({"messages": [{"role": "user", "content": "x" * 20_000}]})
     with (tmp_path / "many.jsonl").open("w") as file:

@@ -69,6 +69,7 @@ def has_queued(count: int, state: ThreadState) -> bool:
     return state.queued == count
 
 
+@pytest.mark.slow
 async def test_queued_turns_come_through_and_each_is_done_once(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(9)
@@ -143,6 +144,7 @@ async def test_a_turn_that_is_sent_again_while_its_thread_rolls_over_is_done_onc
     await replay(served.temporal, thread)
 
 
+@pytest.mark.slow
 async def test_two_callers_without_keys_who_ask_the_same_each_get_a_turn_though_the_thread_rolls_over(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(7)
