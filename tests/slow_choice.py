@@ -105,6 +105,7 @@ STANDS_ON = {
     "tests/test_core_wheel.py": ("src/gradeloop/", "workflows/", "activities/", "worker.py", "pyproject.toml"),
     "tests/test_image.py": ("deploy/", "worker.py"),
     "tests/test_mutations.py": ("tests/mutations.toml",),  # which runs always: any change may take a protection away
+    "tests/test_parts.py": ("pyproject.toml",),
     "tests/test_pytest_plugin.py": ("src/gradeloop/pytest_plugin.py", "src/gradeloop/testing.py"),
     "tests/test_release.py": ("deploy/release/", ".github/"),
     "tests/test_testing.py": ("src/gradeloop/testing.py",),

@@ -83,9 +83,7 @@ def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLS * POOLED)
     hooks: dict[str, list[Callable[..., Any]]] = {"request": [prepare_request], "response": [bound_body]}
     transport = PooledTransport(guarded_transport) if guarded else None
-    client = httpx2.AsyncClient(
-        timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport, verify=tls_context()
-    )
+    client = httpx2.AsyncClient(timeout=timeout, limits=limits, event_hooks=hooks, transport=transport, verify=tls_context())
     if not guarded:  # a transport that the constructor is given would keep it from reading the proxies of the environment
         few = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLED)
         pool = functools.partial(httpx2.AsyncHTTPTransport, verify=tls_context(), limits=few)

@@ -73,7 +73,6 @@ class World(Models):
 @pytest.fixture
 async def served(client: Client, temporal_server: ServerInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
-    monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 2.0)  # the threads of other tests have no worker any more
     monkeypatch.setenv("GRADELOOP_STORE", f"sqlite:///{tmp_path}/store.db")
     monkeypatch.setenv("GRADELOOP_TENANT", f"tenant-{chance(str(tmp_path)):.6f}")  # other tests' threads are on this server, too
     async with serving(client, models=World(), store=Store(f"sqlite:///{tmp_path}/store.db")) as one:
@@ -290,3 +289,24 @@ async def test_a_worker_that_answered_once_is_asked_three_times_for_a_thread(
     assert (found.threads, found.left_out.get(f"have a worker on {served.task_queue} that is too busy; try again", 0)) == (
         (3, 0) if silent == 2 else (1, 2)
     )
+
+
+async def test_a_worker_whose_first_answer_does_not_come_is_asked_again_while_it_polls(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix, asked, read = f"late-{chance(str(tmp_path)):.6f}", Counter[str](), GradingClient.checkpoint
+    old = [{"id": "c1", "description": prefix}]
+    await run(served, f"{prefix}-0", old, 0)
+    await listed(served, prefix, 1)
+
+    async def late(client: GradingClient, name: str) -> dict[str, Any]:
+        asked[name] += 1
+        if asked[name] == 1:
+            raise ServerUnreachable("no worker answers")
+        return await read(client, name)
+
+    monkeypatch.setattr(GradingClient, "checkpoint", late)
+    found = await run_backtest(backtest_of(rubric(tmp_path, old), of=rubric(tmp_path, old, "v1")))
+
+    assert found is not None
+    assert (found.threads, found.left_out) == (1, {})

@@ -46,7 +46,7 @@ from gradeloop.reports.html import checked_page, document, write_page
 from gradeloop.settings.worker import with_tenant
 from gradeloop.stats.intervals import Estimate, mean, paired_difference
 from gradeloop.store.engine import own_store
-from gradeloop.temporal.connect import connect, find, wake_worker
+from gradeloop.temporal.connect import connect, find, is_polled, wake_worker
 from gradeloop.text import counted, money, one_line
 
 EXAMPLES = 10
@@ -388,10 +388,10 @@ async def _read(listed: Sequence[ListedThread], client: GradingClient, left_out:
                 answered.add(one.task_queue)
                 return thread if isinstance(thread, str) else _story_or_reason(thread, *about)
             except ServerUnreachable:
-                if one.task_queue in answered and patience == 1:
-                    return f"have a worker on {one.task_queue} that is too busy; try again"
-                if one.task_queue not in answered:
+                if one.task_queue not in answered and not await is_polled(client.temporal, one.task_queue):
                     return silent.setdefault(one.task_queue, f"have no worker on {one.task_queue}; start one")
+                if patience == 1:
+                    return f"have a worker on {one.task_queue} that is too busy; try again"
             except (GradeloopError, ValueError) as error:
                 return one_line(f"cannot be read: {error}")
         return await read(one, patience - 1)  # its worker is busy

@@ -1,0 +1,42 @@
+"""A run in parts: each test file belongs to one process, the same in every run, and all are run once."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.parts import OTHERS, SECONDS, parts
+from tests.slow_choice import ROOT
+
+
+def test_each_file_belongs_to_one_process_and_none_has_much_more_than_another() -> None:
+    seconds = tomllib.loads(SECONDS.read_text())
+    files = [f"tests/test_{at}.py" for at in range(50)] + list(seconds)
+    groups = parts(reversed(files), seconds, 4)
+    totals = [sum(seconds.get(name, OTHERS) for name in group) for group in groups]
+
+    assert sorted(name for group in groups for name in group) == sorted(files)
+    assert groups == parts(files, seconds, 4)
+    assert max(totals) - min(totals) <= max(seconds.values())
+
+
+def test_seconds_are_of_files_that_are_there() -> None:
+    assert [name for name in tomllib.loads(SECONDS.read_text()) if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.slow
+def test_a_run_in_parts_runs_each_test_once_and_imports_no_file_twice(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    (folder := tmp_path / "tests").mkdir()
+    for name in "abc":
+        line = f"from pathlib import Path\nPath({str(tmp_path)!r}, 'imported').open('a').write('{name}')\n"
+        (folder / f"test_{name}.py").write_text(f"{line}\n\ndef test_one():\n    pass\n\n\ndef test_two():\n    assert {name!r} != 'c'\n")
+    flags = ["-p", "tests.parts", "--dist", "each", "--numprocesses", "2", "-c", str(tmp_path / "pytest.ini"), str(folder)]
+    done = subprocess.run([sys.executable, "-m", "pytest", *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert sorted((tmp_path / "imported").read_text()) == ["a", "b", "c"]
+    assert "1 failed, 5 passed" in done.stdout
+    assert "[100%]" in done.stdout
+    assert done.returncode == 1
