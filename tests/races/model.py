@@ -110,7 +110,10 @@ class Model:
         if not self.fresh:  # in a run's first task, handlers see the thread before the run itself does
             self._rest()
         if any(isinstance(event, Cancel) for event in events):
+            known = set(self.answers)
             self._cancel()
+            if rolled:  # the next run is cancelled before it knows who waits: they hear nothing, and ask again
+                self.answers |= dict.fromkeys(set(self.answers) - known, "lost")
         for event in events:
             if isinstance(event, End):
                 self._end(event)
@@ -134,6 +137,7 @@ class Model:
         """Start the closed thread again from its checkpoint; what the start brings is a turn, or a rubric that is supplied."""
         self.answers |= {waiter.update: "lost" for waiter in self._waiters}
         self._waiters.clear()
+        unended = self.thread.run if self.stopping == "override" else None
         if self.status == "running":  # it was lost in the middle of a turn
             self.stopping, self.flight = None, {}
             self.pausing.clear()
@@ -145,6 +149,8 @@ class Model:
         if text:
             self.queue.append(Turn([], text, rubric))
             self._serve()
+            if unended and self.thread.run is not unended:  # nobody heard that it ended, whatever a person said of its draft
+                unended.status = "running"
         elif self.thread.fill(rubric, None) not in (None, self.thread.rubric):
             self._supply(rubric)
 

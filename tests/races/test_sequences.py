@@ -115,6 +115,25 @@ ONCE_DIFFERENT: dict[str, tuple[Story, bool, list[tuple[str, dict[str, object]]]
             ("happens", {"kinds": ["another rubric", "cancel"], "long": False}),
         ],
     ),
+    "a person's word and the loss of the thread": (
+        PLAIN,
+        True,
+        [
+            ("go_on", {"steps": 7}),
+            ("happens", {"kinds": ["override"], "long": False}),
+            ("is_lost", {"asked_again": False, "rubric": None, "text": "more"}),
+        ],
+    ),
+    "a rubric, a cancel and a new run of the workflow": (
+        LOOK,
+        False,
+        [
+            ("happens", {"kinds": ["invoke, the same key"], "long": False}),
+            ("go_on", {"steps": 1}),
+            ("happens", {"kinds": ["invoke"], "long": False}),
+            ("happens", {"kinds": ["a cleared rubric", "cancel"], "long": True}),
+        ],
+    ),
     "a key again, behind two empty turns": (
         PLAIN,
         True,
