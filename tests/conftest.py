@@ -101,15 +101,18 @@ def copied_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     def prepare(engine: "Engine") -> None:
         file, template = Path(str(engine.url.database)), folder / f"{upgrade.VERSION}.db"
-        with copying:
-            is_new = engine.dialect.name == "sqlite" and not file.stat().st_size
-            if is_new and template.exists():
-                shutil.copyfile(template, file)
-                return
+        if engine.dialect.name != "sqlite" or file.stat().st_size:
             upgrade.prepare_store(engine)
-            if is_new:
+            return
+        with copying:
+            if not template.exists():
+                upgrade.prepare_store(engine)
                 engine.dispose()  # so that all of it is in the one file
                 shutil.copyfile(file, template)
+            elif not file.stat().st_size:  # whole at once: other threads may look at it
+                shutil.copyfile(template, part := file.with_suffix(".part"))
+                shutil.copymode(file, part)
+                part.replace(file)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store_engine, "prepare_store", prepare)

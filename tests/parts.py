@@ -5,6 +5,7 @@ clone. Here a file belongs to the process that has least to do, by the seconds i
 question of luck. `python -m tests.parts FILE` records the seconds of a run from its JUnit file.
 """
 
+import os
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,6 @@ LEAST = 3.0
 """Seconds from which on a file is recorded; of others only the number is known."""
 OTHERS = 1.0
 
-MINE = pytest.StashKey[set[Path]]()
 SESSION = pytest.StashKey[pytest.Session]()
 
 
@@ -34,25 +34,31 @@ def parts(files: Iterable[str], seconds: Mapping[str, float], count: int) -> lis
     return groups
 
 
-def files_of(config: pytest.Config) -> list[str]:
-    """Return the test files that a run is about."""
+def named(config: pytest.Config) -> dict[str, list[str]]:
+    """Return what a run is about: the name of each test file, with the arguments that stand for it.
+
+    Raises:
+        UsageError: An argument names no file and no folder.
+    """
     ignored = {config.rootpath / path for path in config.getoption("ignore") or ()}
-    places = [config.rootpath / argument.partition("::")[0] for argument in config.args]
-    found = {path for place in places for path in (place.rglob("test_*.py") if place.is_dir() else [place])}
-    return [str(path.relative_to(config.rootpath)) for path in found - ignored]
+    found: dict[str, list[str]] = {}
+    for argument in config.args:
+        file, chosen, test = argument.partition("::")
+        place = config.invocation_params.dir / file
+        if not place.exists():
+            raise pytest.UsageError(f"file or directory not found: {argument}")
+        for path in sorted(place.rglob("test_*.py")) if place.is_dir() else [place]:
+            if path not in ignored:
+                found.setdefault(os.path.relpath(path, config.rootpath), []).append(f"{path}{chosen}{test}")
+    return found
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Find the files of this process, in a process of a parallel run."""
+    """Leave to a process of a parallel run the files that are its own."""
+    files = named(config)
     if (given := getattr(config, "workerinput", None)) is not None:
-        groups = parts(files_of(config), tomllib.loads(SECONDS.read_text()), given["workercount"])
-        config.stash[MINE] = {config.rootpath / name for name in groups[int(given["workerid"].removeprefix("gw"))]}
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the files of others."""
-    mine = config.stash.get(MINE, None)
-    return True if mine is not None and collection_path.suffix == ".py" and collection_path not in mine else None
+        groups = parts(files, tomllib.loads(SECONDS.read_text()), given["workercount"])
+        config.args = [argument for name in groups[int(given["workerid"].removeprefix("gw"))] for argument in files[name]]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

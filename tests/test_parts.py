@@ -26,17 +26,39 @@ def test_seconds_are_of_files_that_are_there() -> None:
     assert [name for name in tomllib.loads(SECONDS.read_text()) if not (ROOT / name).is_file()] == []
 
 
-@pytest.mark.slow
-def test_a_run_in_parts_runs_each_test_once_and_imports_no_file_twice(tmp_path: Path) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of three test files, of which each notes that it is imported, and one fails."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (folder := tmp_path / "tests").mkdir()
     for name in "abc":
         line = f"from pathlib import Path\nPath({str(tmp_path)!r}, 'imported').open('a').write('{name}')\n"
         (folder / f"test_{name}.py").write_text(f"{line}\n\ndef test_one():\n    pass\n\n\ndef test_two():\n    assert {name!r} != 'c'\n")
-    flags = ["-p", "tests.parts", "--dist", "each", "--numprocesses", "2", "-c", str(tmp_path / "pytest.ini"), str(folder)]
-    done = subprocess.run([sys.executable, "-m", "pytest", *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+    return folder
 
-    assert sorted((tmp_path / "imported").read_text()) == ["a", "b", "c"]
+
+def run(folder: Path, *places: str) -> "subprocess.CompletedProcess[str]":
+    """Run tests in two parts."""
+    flags = ["-p", "tests.parts", "--dist", "each", "--numprocesses", "2", "-c", str(folder.parent / "pytest.ini")]
+    command = [sys.executable, "-m", "pytest", *flags, *(str(folder / place) for place in places)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("places", [("",), ("test_a.py", "test_b.py", "test_c.py::test_one", "test_c.py::test_two")])
+def test_a_run_in_parts_runs_each_test_once_and_imports_no_file_twice(folder: Path, places: tuple[str, ...]) -> None:
+    done = run(folder, *places)
+
+    assert sorted((folder.parent / "imported").read_text()) == ["a", "b", "c"]
     assert "1 failed, 5 passed" in done.stdout
     assert "[100%]" in done.stdout
     assert done.returncode == 1
+
+
+@pytest.mark.slow
+def test_a_file_that_is_not_there_is_named_before_anything_runs(folder: Path) -> None:
+    done = run(folder, "test_a.py", "test_d.py")
+
+    assert f"file or directory not found: {folder / 'test_d.py'}" in done.stderr
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert not (folder.parent / "imported").exists()

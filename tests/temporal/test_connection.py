@@ -13,8 +13,8 @@ from temporalio.client import Client
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.temporal import connect as connect_module
-from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.server import ServerInfo
+from gradeloop.temporal.connect import Connection, connect, find, is_polled
+from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 
 
 def dead_address() -> str:
@@ -156,3 +156,15 @@ async def test_a_client_carries_pydantic_models(client: Client) -> None:
     payloads = await client.data_converter.encode([Usage(calls=2)])
 
     assert await client.data_converter.decode(payloads, [Usage]) == [Usage(calls=2)]
+
+
+async def test_a_server_that_is_gone_does_not_say_who_polls_a_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(tmp_path))
+    server = await ensure_server()
+    client = await connect(Connection(server.address, "default", embedded=True))
+    before = await is_polled(client, "grading")
+    await stop_server()
+
+    assert not before
+    with pytest.raises(ServerUnreachable, match=r"the server does not say who polls 'grading': .*; start it, then try again"):
+        await is_polled(client, "grading")

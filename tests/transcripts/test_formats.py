@@ -72,7 +72,7 @@ def test_a_detector_names_what_it_took_and_why() -> None:
 
 
 def broken(value: Any, step: int) -> Iterator[str]:
-    """Yield what is said of each value in which one part is something else, or of one in so many."""
+    """Yield what is said of each value in which one part is something else, or of every second, third, ... one."""
     for bad in itertools.islice(spoiled(value), 0, None, step):
         try:
             list(parse_runs(bad, "r"))

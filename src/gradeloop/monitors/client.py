@@ -86,7 +86,7 @@ class MonitorSchedules:
             note=state.note,
             next_tick=info.next_action_times[0].isoformat(timespec="seconds") if info.next_action_times else None,
             running=tuple(one.workflow_id for one in info.running_actions),  # type: ignore[attr-defined]  # only of workflows
-            is_served=await _reached(lambda: is_polled(self._client, queue)),
+            is_served=await is_polled(self._client, queue),
         )
 
     async def unserved(self, names: Sequence[str]) -> frozenset[str]:

@@ -320,8 +320,12 @@ async def ensure_worker_of(task_queue: str, connection: Connection, *, fresh: bo
 
 
 async def is_polled(client: Client, task_queue: str) -> bool:
-    """Return whether a worker polls a queue for workflows, wherever it was started."""
-    return any(time.time() - poller.last_access_time.seconds < POLLED_SECONDS for poller in await pollers(client, task_queue))
+    """Return whether a worker polls a queue for workflows, wherever it was started; raise ServerUnreachable for a silent server."""
+    try:
+        found = await pollers(client, task_queue)
+    except RPCError as error:
+        raise ServerUnreachable(f"the server does not say who polls {task_queue!r}: {error.message}; start it, then try again") from None
+    return any(time.time() - poller.last_access_time.seconds < POLLED_SECONDS for poller in found)
 
 
 async def pollers(client: Client, task_queue: str, identity: str | None = None) -> Sequence[PollerInfo]:
