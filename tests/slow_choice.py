@@ -4,6 +4,7 @@ All slow tests take longer than a slow host has time for. A run takes those of t
 within the last 48 hours where there is none, and of what imports them. It always takes the table of faults, the wheel, the crash tests
 and one sandbox. Together they take at most a share of the seconds of all, which tests/slow_seconds.toml records: the files that changed
 themselves come first, then those that the newest commit draws, so that each has its turn. What is left out is printed to stderr.
+`--spent SECONDS` says what came before took: a host that needed longer for it than the recording's takes fewer, down to those of always.
 
 `python -m tests.slow_choice --record FILE`, with the JUnit file of a run of all slow tests, records their seconds.
 """
@@ -28,6 +29,11 @@ SECONDS_OF_EACH = ROOT / "tests/slow_seconds.toml"
 RECENT = timedelta(hours=48)
 SHARE = 0.24
 """Of the seconds of all slow tests: a run of all takes 50 minutes on a slow host."""
+
+BEFORE = 2600.0
+"""Seconds of checks, quick tests and real model on the host that recorded those of the slow tests, two of which run at once there."""
+LIMIT = 4500.0
+"""Seconds of a whole run that it does not go beyond by choice: whoever waits for it gives up after 90 minutes."""
 
 ATTACKS = "tests/sandbox/test_sandboxes.py::TestAttacks::"
 ALWAYS = (
@@ -175,7 +181,15 @@ def slow_files(folders: Iterable[str] = ALL) -> set[str]:
     }
 
 
-def within(places: Sequence[str], changed: Iterable[str], seconds: dict[str, float], draw: str) -> tuple[list[str], list[str]]:
+def affordable(seconds: Iterable[float], spent: float | None) -> float:
+    """Return how many recorded seconds of slow tests a run takes, of a host that spent so long on what comes before them."""
+    share = SHARE * sum(seconds)
+    return share if spent is None else min(share, 2 * max(0.0, LIMIT - spent) * BEFORE / max(spent, 1.0))
+
+
+def within(
+    places: Sequence[str], changed: Iterable[str], seconds: dict[str, float], draw: str, spent: float | None = None
+) -> tuple[list[str], list[str]]:
     """Return what runs of these places, within the share of all seconds, and the files that are left out.
 
     Args:
@@ -183,9 +197,10 @@ def within(places: Sequence[str], changed: Iterable[str], seconds: dict[str, flo
         changed: The files that changed, of which tests come first.
         seconds: The seconds of each file.
         draw: The commit that decides who is next.
+        spent: The seconds of what came before on this host; None where nobody counted.
     """
     always = [place for place in ALWAYS if "::" in place or (ROOT / place).exists()]
-    left = SHARE * sum(seconds.values()) - sum(seconds.get(place, 0.0) for place in always)
+    left = affordable(seconds.values(), spent) - sum(seconds.get(place, 0.0) for place in always)
     others = slow_files(place for place in places if "::" not in place) - set(always)
     first = set(changed)
     ranked = sorted(others, key=lambda name: (name not in first, hashlib.sha256(f"{draw} {name}".encode()).digest()))
@@ -225,12 +240,14 @@ def main(words: Sequence[str] | None = None) -> None:
     """Print the files for pytest, of all tests where nobody can say what changed."""
     parser = argparse.ArgumentParser(description="The slow tests of one run.")
     parser.add_argument("--record", type=Path, metavar="FILE", help="a JUnit file of a run of all slow tests, whose seconds are recorded")
-    if (junit := parser.parse_args(words).record) is not None:
-        record(junit)
+    parser.add_argument("--spent", type=float, metavar="SECONDS", help="what came before the slow tests took on this host")
+    given = parser.parse_args(words)
+    if given.record is not None:
+        record(given.record)
         return
     since = last_seen_whole()
     changed = git("diff", "--name-only", since, "HEAD").splitlines() if since else []
-    taken, out = within(chosen(changed) if since else ALL, changed, recorded(), git("rev-parse", "HEAD"))
+    taken, out = within(chosen(changed) if since else ALL, changed, recorded(), git("rev-parse", "HEAD"), given.spent)
     print(*taken)
     print("slow tests that are not run:", *(out or ["none"]), file=sys.stderr)
 

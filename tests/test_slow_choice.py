@@ -6,7 +6,21 @@ import pytest
 
 from tests import slow_choice
 from tests.house_counts import modules
-from tests.slow_choice import ALL, ALWAYS, EVERYTHING, ROOT, SHARE, STANDS_ON, chosen, recorded, slow_files, within
+from tests.slow_choice import (
+    ALL,
+    ALWAYS,
+    BEFORE,
+    EVERYTHING,
+    LIMIT,
+    ROOT,
+    SHARE,
+    STANDS_ON,
+    affordable,
+    chosen,
+    recorded,
+    slow_files,
+    within,
+)
 
 
 def places_with_slow_tests() -> set[str]:
@@ -86,6 +100,17 @@ def test_one_run_takes_a_share_of_all_seconds_and_says_what_it_leaves_out(draw: 
     assert set(files) | set(out) == slow_files()
     assert not set(files) & set(out)
     assert {place.partition("::")[0] for place in ALWAYS} <= {place.partition("::")[0] for place in taken}
+
+
+def test_a_slower_host_takes_fewer_and_one_without_time_those_of_always() -> None:
+    seconds = recorded()
+    slow = (BEFORE + LIMIT) / 2
+    taken = [within(ALL, [], seconds, "a", spent)[0] for spent in (None, 1.0, slow, LIMIT, 2 * LIMIT)]
+
+    assert taken[0] == taken[1]
+    assert len(taken[1]) > len(taken[2]) > len(ALWAYS)
+    assert taken[3] == taken[4] == list(ALWAYS)
+    assert affordable(seconds.values(), slow) * slow / BEFORE / 2 == pytest.approx(LIMIT - slow)
 
 
 def test_tests_that_changed_come_first_and_each_commit_draws_others() -> None:
