@@ -33,8 +33,7 @@ from gradeloop.batches.cli.results_table import answer_line, failure_lines, resu
 from gradeloop.batches.cli.runs import MappingFile, SkipBad, account_lines, read_as_lines
 from gradeloop.batches.gate import few_at_once, rated_judgements, sent_labels, wish_of
 from gradeloop.batches.judge_many import CONCURRENCY, EarlyGoal, RunVerdict, escalation_judge, judge_many
-from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
-from gradeloop.batches.pages.subjects import judgement_story
+from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource, judgement_story
 from gradeloop.cli import commands
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.run import WAIT_SECONDS

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,9 +10,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from pydantic import ValidationError
+from temporalio.client import Client
 
 from gradeloop.batches.answer import ANSWER_COLOURS, BatchAnswer
 from gradeloop.batches.answer import answer_of_judgements as gated_answer
@@ -29,17 +31,18 @@ from gradeloop.batches.pages.collection_page import (
     row_of,
     rows_in_order,
 )
-from gradeloop.batches.pages.read_judgement import status_of_judgement
+from gradeloop.batches.pages.read_judgement import read_judgement_reports, read_question, stale_notes, status_of_judgement
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.files.output import MARKDOWN_MARK, PAGE, replacing, resolve_outputs
 from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, JudgeResult, PassGate
-from gradeloop.judges.pass_rule import JudgementCounts, unmet_values
+from gradeloop.judges.pass_rule import JudgementCounts, in_words, unmet_values
 from gradeloop.judges.sources import THREAD
 from gradeloop.reports.html import write_page
 from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.run_page import run_page
-from gradeloop.text import counted, money, objects_in, token_count
+from gradeloop.text import counted, headline, money, objects_in, percent, token_count
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,47 @@ class JudgementSource:
     def judged_with(self) -> str:
         """The judge and the runs as the arguments of a command, with a placeholder for what is not known."""
         return f"{shlex.quote(self.judge) if self.judge else 'JUDGE'} {shlex.join(self.runs) if self.runs else 'RUNS'}"
+
+
+class JudgementStory(NamedTuple):
+    """Judgements as their page and their summary show them."""
+
+    head: PageHeader
+    reports: Sequence[RunReport]
+
+
+async def judgement_story(
+    results: Sequence[JudgeResult], source: JudgementSource, judge: str, known: Mapping[str, AgentRun], temporal: Client | None
+) -> JudgementStory:
+    """Return judgements as their page shows them.
+
+    `judge`: the judge's id and version, as the page names it.
+    `temporal`: the server that is asked for the other runs; None asks none.
+    """
+    reports = await read_judgement_reports(results, known, temporal)
+    stale = await stale_notes(results)
+    asks = await read_question(results[0]) if results else ""
+    about = {"rubric": judge, "judgements": f"{len(results):,}"}
+    title = _title_of(source.name, judge, asks)
+    if gate := source.gate:
+        wanted = "" if gate.pass_rate is None else f"; {percent(gate.pass_rate)} wanted"
+        about["passes"] = f"{', '.join(in_words(gate.pass_if))}{wanted}"
+    question = asks.strip().removeprefix(title).strip()
+    return JudgementStory(judgement_head(title, reports, about, list(stale.values()), question=question, source=source), reports)
+
+
+TITLE_CHARACTERS = 100
+"""The most characters of a judge's question that are its page's name."""
+
+_MADE_UP = re.compile(r"rubric-[0-9a-f]{12}, version \d+")
+"""The name of a judge that has none of its own."""
+
+
+def _title_of(name: str, judge: str, asks: str) -> str:
+    """Return the name of a page of judgements: the judge's own, else what it asks, else that of the file."""
+    if not _MADE_UP.fullmatch(judge):
+        return judge
+    return headline(asks.strip().partition("\n")[0], TITLE_CHARACTERS) if asks.strip() else Path(name).stem
 
 
 def judgement_page(head: PageHeader, reports: Sequence[RunReport]) -> str:

@@ -2,39 +2,33 @@
 
 import contextlib
 import json
-import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from temporalio.client import Client
 
 from gradeloop.batches.contract import BatchSummary
-from gradeloop.batches.pages.collection_page import PageHeader
-from gradeloop.batches.pages.judgement_page import JudgementSource, judgement_head, judgement_markdown, judgement_page
-from gradeloop.batches.pages.read_batch import batch_page, report_of_file, stored_batch_page, threads_of
-from gradeloop.batches.pages.read_judgement import (
-    read_judgement_reports,
-    read_question,
-    read_stored_judgements,
-    registered_name,
-    stale_notes,
+from gradeloop.batches.pages.judgement_page import (
+    JudgementSource,
+    JudgementStory,
+    judgement_markdown,
+    judgement_page,
+    judgement_story,
 )
+from gradeloop.batches.pages.read_batch import batch_page, report_of_file, stored_batch_page, threads_of
+from gradeloop.batches.pages.read_judgement import read_stored_judgements, registered_name
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.listing import LATEST, threads
-from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, StoreUnavailable
 from gradeloop.judges.contract import JudgeResult, PassGate
 from gradeloop.judges.judgements import is_document, read_results
-from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, in_words, with_gate
+from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, with_gate
 from gradeloop.judges.sources import load_runs, parse_reference
-from gradeloop.reports.model import RunReport
 from gradeloop.reports.subject import ReportOptions, ReportSubject
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
-from gradeloop.text import headline, percent
 from gradeloop.transcripts.mapping import read_mapping
 from gradeloop.transcripts.readers import Reading
 
@@ -49,13 +43,6 @@ async def _batch_page(name: str, options: ReportOptions) -> str:
 
 async def _judgement_page(name: str, options: ReportOptions) -> str:
     return (judgement_markdown if options.markdown else judgement_page)(*await _judgements(name, options))
-
-
-class JudgementStory(NamedTuple):
-    """Judgements as their page and their summary show them."""
-
-    head: PageHeader
-    reports: Sequence[RunReport]
 
 
 async def _judgements(name: str, options: ReportOptions) -> JudgementStory:
@@ -80,26 +67,6 @@ async def _judgements(name: str, options: ReportOptions) -> JudgementStory:
     return await judgement_story(results, source, judge, known, temporal)
 
 
-async def judgement_story(
-    results: Sequence[JudgeResult], source: JudgementSource, judge: str, known: Mapping[str, AgentRun], temporal: Client | None
-) -> JudgementStory:
-    """Return judgements as their page shows them.
-
-    `judge`: the judge's id and version, as the page names it.
-    `temporal`: the server that is asked for the other runs; None asks none.
-    """
-    reports = await read_judgement_reports(results, known, temporal)
-    stale = await stale_notes(results)
-    asks = await read_question(results[0]) if results else ""
-    about = {"rubric": judge, "judgements": f"{len(results):,}"}
-    title = _title_of(source.name, judge, asks)
-    if gate := source.gate:
-        wanted = "" if gate.pass_rate is None else f"; {percent(gate.pass_rate)} wanted"
-        about["passes"] = f"{', '.join(in_words(gate.pass_if))}{wanted}"
-    question = asks.strip().removeprefix(title).strip()
-    return JudgementStory(judgement_head(title, reports, about, list(stale.values()), question=question, source=source), reports)
-
-
 def _gated_file(results: Sequence[JudgeResult], options: ReportOptions) -> list[JudgeResult]:
     """Return the judgements of a file with the rule that a command names; without one, with the rule that they were written with."""
     own = results[0].gate
@@ -118,20 +85,6 @@ def _gate_with_rate(gate: PassGate | None, options: ReportOptions) -> PassGate |
     if gate is None and options.pass_rate is not None:
         raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
     return gate
-
-
-TITLE_CHARACTERS = 100
-"""The most characters of a judge's question that are its page's name."""
-
-_MADE_UP = re.compile(r"rubric-[0-9a-f]{12}, version \d+")
-"""The name of a judge that has none of its own."""
-
-
-def _title_of(name: str, judge: str, asks: str) -> str:
-    """Return the name of a page of judgements: the judge's own, else what it asks, else that of the file."""
-    if not _MADE_UP.fullmatch(judge):
-        return judge
-    return headline(asks.strip().partition("\n")[0], TITLE_CHARACTERS) if asks.strip() else Path(name).stem
 
 
 JUDGE_BYTES = 1_000_000
