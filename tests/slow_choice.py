@@ -63,6 +63,7 @@ STANDS_ON = {
         "src/gradeloop/store/",
         "workflows/monitors/monitoring.py",
     ),
+    "lab/tests/test_program_lists.py": ("lab/",),
     "lab/tests/test_programs.py": ("lab/", "docs/benchmarks.md"),
     "lab/tests/test_promptfoo_beside.py": (
         *("lab/beside_promptfoo.py", "lab/promptfoo_tests.py", "lab/promptfoo_differences.py", "lab/scripted_verdict.py"),
@@ -76,6 +77,7 @@ STANDS_ON = {
     "tests/admin": ("src/gradeloop/admin/",),
     "tests/batches": ("src/gradeloop/batches/", "src/gradeloop/store/", "workflows/batches/grading_batch.py", "activities/"),
     "tests/calibration": ("src/gradeloop/calibration/", "src/gradeloop/stats/"),
+    "tests/client": ("src/gradeloop/client/",),
     "tests/cli": (
         *("src/gradeloop/cli/", "src/gradeloop/files/", "src/gradeloop/exit_codes.py", "examples/"),
         *(f"src/gradeloop/{name}/cli" for name in ("batches", "suites", "calibration", "monitors", "integrations")),
@@ -108,12 +110,15 @@ STANDS_ON = {
     "tests/test_action.py": ("action.yml",),
     "tests/test_assert_rubric.py": ("src/gradeloop/pytest_plugin.py", "src/gradeloop/testing.py"),
     "tests/test_clusters.py": ("deploy/helm/", "deploy/kubernetes/", "rig/helm.py"),
+    "tests/test_cost.py": ("tests/cost.py",),
     "tests/test_core_wheel.py": ("src/gradeloop/", "workflows/", "activities/", "worker.py", "pyproject.toml"),
     "tests/test_image.py": ("deploy/", "worker.py"),
     "tests/test_mutations.py": ("tests/mutations.toml",),  # which runs always: any change may take a protection away
     "tests/test_parts.py": ("pyproject.toml",),
     "tests/test_pytest_plugin.py": ("src/gradeloop/pytest_plugin.py", "src/gradeloop/testing.py"),
+    "tests/test_public_door.py": ("src/gradeloop/__init__.py", "src/gradeloop/client/"),
     "tests/test_release.py": ("deploy/release/", ".github/"),
+    "tests/test_supervised.py": ("tests/supervised.py",),
     "tests/test_testing.py": ("src/gradeloop/testing.py",),
     "tests/test_third_party.py": ("src/gradeloop/extensions.py", "src/gradeloop/contract/provider.py", "docs/extensions.md"),
     "tests/test_wheel.py": ("src/gradeloop/__init__.py", "src/gradeloop/errors.py", "src/gradeloop/extensions.py"),

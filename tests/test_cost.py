@@ -20,6 +20,7 @@ print(reaped() >= 1.0, children())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux alone")
 def test_a_process_that_lost_its_parent_is_counted() -> None:
     done = subprocess.run([sys.executable, "-c", ORPHAN], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -74,6 +74,7 @@ def test_every_fault_is_in_a_text_that_its_file_has_once() -> None:
     assert not [fault.name for fault in FAULTS if fault.find == fault.replace]
 
 
+@pytest.mark.slow
 def test_every_fault_names_a_test_that_exists() -> None:
     places = [(ROOT / file, test) for file, _, test in (fault.caught_by.partition("::") for fault in FAULTS)]
 

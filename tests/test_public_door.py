@@ -134,6 +134,7 @@ def test_importing_the_package_loads_no_sdk_and_takes_less_than_a_tenth_of_a_sec
     assert seconds < 0.1
 
 
+@pytest.mark.slow
 def test_a_rubric_is_read_without_temporal() -> None:
     script = "import sys; from gradeloop import Rubric; sys.exit('temporalio.client' in sys.modules)"
 

@@ -98,6 +98,7 @@ async def test_the_processes_of_xdist_share_worker_and_recording(run: Run) -> No
     assert len({json.loads(line)["key"] for line in (run.folder / "verdicts.jsonl").read_text().splitlines()}) == 4
 
 
+@pytest.mark.slow
 async def test_an_output_that_was_not_recorded_fails_with_the_cure(tmp_path: Path) -> None:
     (tmp_path / "test_answers.py").write_text(TESTS)
     (tmp_path / "empty.jsonl").touch()
@@ -119,6 +120,7 @@ async def test_the_test_on_the_page_about_testing_passes(run: Run) -> None:
     assert "3 of 3 outputs meet their rubric" in out
 
 
+@pytest.mark.slow
 def test_a_run_that_grades_nothing_loads_nothing_of_gradeloop_but_the_plugin(tmp_path: Path) -> None:
     (tmp_path / "test_plain.py").write_text(
         "import sys\ndef test_it():\n    names = ('gradeloop', 'pydantic', 'temporalio')\n"

@@ -83,7 +83,7 @@ def test_no_place_is_named_twice() -> None:
     found = chosen(str(path.relative_to(ROOT)) for path in modules().values())
 
     assert len(found) == len(set(found))
-    assert not [place for place in found if any(place != other and place.startswith(other) for other in found)]
+    assert not [place for place in found if any(place.startswith(f"{other}/") for other in found)]
 
 
 def test_every_file_with_slow_tests_has_its_seconds() -> None:

@@ -43,6 +43,7 @@ def start(folder: Path, then: str) -> tuple[subprocess.Popen[bytes], Path]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True), notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to_group", [True, False], ids=["Ctrl-C", "terminated"])
 def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, to_group: bool) -> None:
     run, notes = start(tmp_path, "time.sleep(600)")
@@ -58,6 +59,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, to_group: bool
     assert not Path(kept).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("then", "code"), [("pass", 0), ("assert False", 1)])
 def test_a_run_keeps_its_exit_code(tmp_path: Path, then: str, code: int) -> None:
     run, notes = start(tmp_path, f"subprocess.run(['kill', left.strip()])\n    {then}")

@@ -40,6 +40,7 @@ def request(**more: Any) -> dict[str, Any]:
     return plain | more
 
 
+@pytest.mark.slow
 async def test_drafts_and_verdicts_follow_the_script_in_their_order(served: WorkerProcess, models: ScriptedModels) -> None:
     models.script(drafts=["Frogs.", "Frogs in May."], verdicts=[{"k1": "name the month"}, {}])
 
@@ -190,6 +191,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         _ = ScriptedModels().url
 
 
+@pytest.mark.slow
 def test_the_kit_loads_neither_pytest_nor_the_worker() -> None:
     script = "import sys, gradeloop.testing; print({'pytest', 'worker', 'workflows', 'activities'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

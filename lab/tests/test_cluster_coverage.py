@@ -26,6 +26,7 @@ def test_every_figure_over_clusters_covers_at_its_level(items: int, times: int) 
     assert {name: found[name] for name in TRUTH if not 0.93 * RUNS <= found[name] <= 0.98 * RUNS} == {}
 
 
+@pytest.mark.slow
 def test_intervals_over_runs_that_share_items_are_far_too_narrow() -> None:
     found = covered(20, 10, 100, clusters=False)
 

@@ -383,6 +383,7 @@ CHECKS: list[tuple[dict[str, Any], str, str, str]] = [
 ]
 
 
+@pytest.mark.slow
 @over(("check", "good", "gap", "bad"), CHECKS)
 async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, check: dict[str, Any], good: str, gap: str, bad: str) -> None:
     rubric = {"criteria": [{"id": "c1", "description": "it holds", "check": check}]}

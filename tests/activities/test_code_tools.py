@@ -241,6 +241,7 @@ class TestRunPytest:
         with pytest.raises(ValueError, match=expected):
             await programs.call("run_pytest", arguments, SHAPES)
 
+    @pytest.mark.slow
     async def test_it_serves_as_a_criterion_without_a_model(self, programs: Place, client: Client) -> None:
         check = {"tool": "run_pytest", "arguments": {"files": SUITE}}
         rubric = {"criteria": [{"id": "tests", "description": "The tests pass", "check": check}]}
@@ -262,6 +263,7 @@ COMMANDS: dict[str, Any] = {
 
 
 class TestRunCommand:
+    @pytest.mark.slow
     async def test_a_command_sees_the_draft(self, commands: Place) -> None:
         outcome = await commands.call("run_command", {"command": "count"}, "one two three", **COMMANDS)
 

@@ -72,6 +72,7 @@ def look(word: str) -> str:
     return f"{word} is a word"
 
 
+@pytest.mark.slow
 async def test_workflows_touch_nothing_that_temporals_sandbox_refuses(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker runs `workflows/` outside the sandbox, so here it runs inside, imported anew, with a tool and a revision."""
     monkeypatch.setattr(worker, "RecordedTasksRunner", lambda **_: RUNNER)

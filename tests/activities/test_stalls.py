@@ -188,6 +188,7 @@ async def test_a_hundred_slow_pages_hold_nobody_up(site: str) -> None:
         assert isinstance(outcome, dict) or re.search("cannot be read as text: it |be fetched: (Read|Connect)Timeout", str(outcome))
 
 
+@pytest.mark.slow
 async def test_a_page_that_is_made_to_be_slow_is_given_up(site: str) -> None:
     with pytest.raises(ValueError, match=r"/small cannot be read as text: it took more than 1 seconds"):
         await fetcher(site, 1)("/small")
@@ -236,6 +237,7 @@ async def test_a_call_that_is_given_up_ends_with_its_process(monkeypatch: pytest
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_a_call_after_one_that_was_stopped_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = {"kind": "contains-json"}
     with pytest.raises(processes.FunctionStopped, match="run_text_checks took more than 1 seconds"):
@@ -262,6 +264,7 @@ async def test_a_snippet_whose_value_is_larger_than_any_memory_is_a_limit() -> N
     }
 
 
+@pytest.mark.slow
 async def test_a_number_of_more_digits_than_python_writes_is_a_value() -> None:
     found = await offered()["run_python"].run({"code": "10 ** 5000"}, "")
 

@@ -67,6 +67,7 @@ async def test_a_thread_is_interrupted_by_its_tenants_budget_and_resumed_with_mo
     assert (good.output, good.reason, good.usage.calls) == ("draft 0", None, 2)
 
 
+@pytest.mark.slow
 async def test_a_drafted_case_of_a_tenant_without_budget_left_is_left_for_later(client: Client, tmp_path: Path) -> None:
     drafted = case("a", generator={"model": "scripted:writer"}, messages=[{"role": "user", "content": "Write a."}], loop=True)
     async with batching(client, tmp_path, draft(0, usage=SPENT), passes(), tenant_budgets=limits(acme=100)) as batches:

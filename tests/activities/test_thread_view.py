@@ -203,6 +203,7 @@ async def test_a_call_on_the_same_worker_asks_the_workflow_nothing(client: Clien
     assert (result.status, asked) == ("satisfied", [])
 
 
+@pytest.mark.slow
 async def test_a_worker_that_comes_later_fetches_what_it_lacks_and_sends_the_same_messages(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def found(output: str) -> dict[str, dict[str, Any]]:
     return {finding["subject"]: finding for finding in json.loads(output)}
 
 
+@pytest.mark.slow
 def test_without_a_key_everything_else_is_looked_at(gradeloop: CommandLine) -> None:
     done = gradeloop.alone("doctor", "--json")
 

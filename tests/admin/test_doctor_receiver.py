@@ -161,6 +161,7 @@ async def test_one_that_takes_connections_and_answers_nothing_is_told_in_time(mo
     assert seen.cure == "look at its log, and start it again"
 
 
+@pytest.mark.slow
 def test_the_command_asks_the_receiver_of_its_settings(commands: CommandLine, closed_port: int) -> None:
     without = commands("doctor", "--json")
     down = commands("doctor", "--json", GRADELOOP_RECEIVER__ADDRESS=f"127.0.0.1:{closed_port}")

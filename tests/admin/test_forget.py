@@ -74,6 +74,7 @@ async def histories(client: Client, part: str) -> list[str]:
     return sorted({found.id async for found in client.list_workflows("") if part in found.id})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 async def test_a_tenant_is_forgotten_down_to_the_pages_of_the_database_and_others_stay(client: Client, tmp_path: Path, url: str) -> None:
     mine, theirs, own = (f"MARK{uuid4().hex}" for _ in range(3))
@@ -203,6 +204,7 @@ async def test_a_namespace_without_the_attribute_is_read(client: Client) -> None
     assert set(left) == {str({"priority": {"tenant": "beta"}}), "first"}
 
 
+@pytest.mark.slow
 async def test_what_was_uploaded_for_a_batch_that_never_began_goes_and_no_batch_of_another_does(client: Client, tmp_path: Path) -> None:
     mine, theirs = f"MARK{uuid4().hex}", f"theirs-{uuid4()}"
     async with batching(client, tmp_path, passes()) as batches:

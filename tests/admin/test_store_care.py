@@ -79,6 +79,7 @@ def test_a_backup_has_every_row_and_comes_back_on_either_database(filled: Store,
     assert (file.stat().st_mode & 0o077) == 0
 
 
+@pytest.mark.slow
 def test_a_backup_of_sqlite_fills_a_postgresql(tmp_path: Path, server_url: str) -> None:
     file_url = f"sqlite:///{tmp_path / 'store.db'}"
     load("version_1", file_url)

@@ -51,6 +51,7 @@ HOOKS = [hook(ADDS), hook(IN_PLACE, "", "all.js"), hook(IN_PYTHON, file="h.py")]
 TONE = {"metrics": [{"name": "Tone", "criterion": "c1"}]}
 
 
+@pytest.mark.slow
 async def test_hooks_add_scores_and_metadata_and_no_verdict_changes(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
     more = {"after_each": HOOKS, "metadata": {"team": "a"}, **TONE}
     cases = [case("a", "good", **more), drafted("b", **more), case("c", "broken", **more), case("d", "plain")]
@@ -109,6 +110,7 @@ async def test_a_hook_that_fails_is_an_error_beside_the_verdict(client: Client, 
     assert named_scores(results[-1]) == {"first": 1}
 
 
+@pytest.mark.slow
 async def test_a_hook_without_an_end_is_given_up_beside_the_verdict(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
     async with batching(client, tmp_path, passes(), sandboxes=sandboxes, sandbox={"seconds": 1}) as batches:
         _, (result,) = await batches.run([case("c", after_each=[hook("exports.afterEach = () => { while (true); };")])])
@@ -139,6 +141,7 @@ async def test_the_answer_is_stored_before_the_hooks_and_a_crash_there_pays_noth
     assert (result.status, named_scores(result)) == ("passed", {"Tone": 0.25})
 
 
+@pytest.mark.slow
 async def test_no_hook_of_a_case_that_has_ended_is_called_when_its_batch_goes_on(
     client: Client, tmp_path: Path, sandboxes: SandboxChoice
 ) -> None:

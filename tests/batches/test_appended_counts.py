@@ -67,6 +67,7 @@ async def store(server_url: str) -> AsyncIterator[Store]:
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lanes", "most"), [(1, 2.0), (16, 0.75)])
 async def test_a_case_takes_two_round_trips_and_cases_that_run_together_share_them(server_url: str, lanes: int, most: float) -> None:
     count = 64
@@ -89,6 +90,7 @@ async def test_a_case_takes_two_round_trips_and_cases_that_run_together_share_th
     assert trips <= most * count
 
 
+@pytest.mark.slow
 async def test_a_batch_that_runs_one_case_after_the_other_takes_two_round_trips_for_each(
     client: Client, tmp_path: Path, server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +134,7 @@ async def test_whoever_counts_waits_for_no_other_case_of_the_batch(store: Store,
     assert (during.passed, during.usage.calls, during.usage.cost_usd) == (1, 1, 0.5)
 
 
+@pytest.mark.slow
 async def test_readers_see_each_sum_at_once_and_the_rows_are_folded_when_the_batch_closes(store: Store) -> None:
     made, reader = await opened(store, 4), BatchReader(store)
     seen = []
@@ -149,6 +152,7 @@ async def test_readers_see_each_sum_at_once_and_the_rows_are_folded_when_the_bat
     assert left == [(0, 4, 4, 4, 360)]
 
 
+@pytest.mark.slow
 async def test_a_reader_that_follows_skips_no_case_that_is_committed_late(store: Store, server_url: str) -> None:
     made, reader, all_cases = await opened(store, 5), BatchReader(store), cases(5)
     engine = create_engine(server_url.replace("postgresql", "postgresql+psycopg", 1))

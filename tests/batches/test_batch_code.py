@@ -25,6 +25,7 @@ def of(*criteria: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"rubric": {"criteria": list(criteria), **more}, "grader": None}
 
 
+@pytest.mark.slow
 async def test_code_decides_with_the_output_and_its_context_and_says_why(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
     reasons = "({pass: output.includes(context.vars.word), score: 0.25, reason: 'no ' + context.config.what})"
     cases = [
@@ -159,6 +160,7 @@ async def test_perplexity_is_calculated_from_the_log_probabilities_that_the_draf
     assert "perplexity: the reply of the model does not say how probable its tokens were" in (results[4].error or "")
 
 
+@pytest.mark.slow
 async def test_code_sees_what_the_draft_cost_and_took(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
     seen = "context.providerResponse.latencyMs >= 0 && context.providerResponse.tokenUsage.total === 30 && context.prompt === 'Write a.'"
     async with batching(
@@ -247,6 +249,7 @@ async def test_a_draft_that_calls_declared_functions_is_judged_as_the_calls_it_m
 CALL_TYPES = ("is-json", "is-valid-openai-tools-call")
 
 
+@pytest.mark.slow
 async def test_a_grader_is_shown_what_the_criterions_own_transform_makes(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
     name = {"language": "javascript", "code": "JSON.parse(output).name.toUpperCase()"}
     judged = {"description": "it is a name", "form": "pass_score", "transform": name}
@@ -263,6 +266,7 @@ async def test_a_grader_is_shown_what_the_criterions_own_transform_makes(client:
     assert "the transform of c1 could not be made" in (results[2].error or "")
 
 
+@pytest.mark.slow
 async def test_an_address_drafts_and_code_makes_the_output_of_its_reply(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
     parse = {"language": "javascript", "code": "JSON.parse(output).choices[0].message.content.trim()"}
     looks = {"description": "it is warm", "check": {"tool": "text_check", "arguments": {"kind": "equals", "value": "It is warm."}}}
@@ -280,6 +284,7 @@ async def test_an_address_drafts_and_code_makes_the_output_of_its_reply(client: 
     assert server.requests == [{"model": "writer", "messages": said}] * 2
 
 
+@pytest.mark.slow
 async def test_the_model_sees_an_image_and_the_judge_its_label(client: Client, tmp_path: Path) -> None:
     dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
     image = Attachment(url=f"data:image/png;base64,{dot}")

@@ -48,6 +48,7 @@ async def readings(url: str, read: Callable[[], tuple[Counts, Counts]]) -> list[
     return seen
 
 
+@pytest.mark.slow
 async def test_the_tiles_of_a_page_and_its_filters_count_the_same_cases(url: str) -> None:
     store = Store(url)
     reader = BatchReader(store)
@@ -66,6 +67,7 @@ async def test_the_tiles_of_a_page_and_its_filters_count_the_same_cases(url: str
     assert [pair for pair in seen if pair[0] != pair[1]] == []
 
 
+@pytest.mark.slow
 async def test_an_export_holds_the_cases_that_its_summary_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path / 'results.db'}"
     monkeypatch.setenv(STORE_VARIABLE, url)

@@ -93,6 +93,7 @@ def test_results_without_half_characters_are_read_back_whole() -> None:
     assert [CaseResult.model_validate(case) for case in document["cases"]] == results
 
 
+@pytest.mark.slow
 def test_the_published_schemas_describe_what_is_written() -> None:
     document = json.loads(written(MIXED, ".json").decode())
     Draft202012Validator(json_schemas("BatchSummary")).validate(document["summary"])
@@ -414,6 +415,7 @@ def test_headings_are_no_formulas_either(names: list[str]) -> None:
     file.close()
 
 
+@pytest.mark.slow
 @given(cases())
 def test_whatever_was_said_the_yaml_is_the_json_for_every_reader(results: list[CaseResult]) -> None:
     text, document = written(results, ".yaml").decode(), json.loads(written(results, ".json"))

@@ -38,6 +38,7 @@ async def ledger(store: Store, count: int = 1) -> BatchStore:
     return made
 
 
+@pytest.mark.slow
 async def test_a_batch_runs_on_either_database(client: Client, tmp_path: Path, url: str) -> None:
     groups = {"criteria": ["it is good", {"description": "it is short", "grader": "scripted:other", "votes": 3}]}
     votes = [passes(group=1, sample=at) for at in range(3)]
@@ -50,6 +51,7 @@ async def test_a_batch_runs_on_either_database(client: Client, tmp_path: Path, u
     assert (again.passed, again.cached, again.usage.calls) == (24, 25, 0)
 
 
+@pytest.mark.slow
 async def test_any_text_that_a_model_writes_is_kept_as_it_is(client: Client, tmp_path: Path, url: str) -> None:
     said = "a \x00 zero, \x1b[31m red, \u202e turned, 😀 and {{ braces }}"
     replies = [{"role": "generator", "text": said}, fails(gap=said)]

@@ -33,6 +33,7 @@ def many(count: int, **more: Any) -> list[dict[str, Any]]:
     return [case(f"c{at}", **more) for at in range(count)]
 
 
+@pytest.mark.slow
 async def test_every_case_is_judged_and_told_in_its_order(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, passes(), fails("of b.")) as batches:
         summary, results = await batches.run([case("a"), case("b"), case("c")])
@@ -51,6 +52,7 @@ async def test_what_cannot_be_judged_is_an_error_and_no_failure(client: Client, 
     assert results[1].score is None
 
 
+@pytest.mark.slow
 async def test_a_provider_that_stays_away_is_waited_for_and_then_pauses_the_batch(client: Client, tmp_path: Path) -> None:
     """Retries are for other errors: without any, the provider is waited for all the same."""
     async with batching(client, tmp_path, passes(), breaks("of b.", kind="overloaded"), outage_timeout=0.3) as batches:
@@ -91,6 +93,7 @@ async def test_a_batch_without_retries_tries_once(client: Client, tmp_path: Path
     assert results[0].usage.attempts == 1
 
 
+@pytest.mark.slow
 async def test_a_case_without_an_output_is_drafted_first(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, {"role": "generator", "text": "a fine text"}, passes("a fine text")) as batches:
         summary, results = await batches.run([drafted("a")])
@@ -129,6 +132,7 @@ async def test_an_answer_that_is_no_verdict_is_mended_in_a_call_of_its_own(clien
     assert [len(request.messages) for request in asked] == [2, 4]
 
 
+@pytest.mark.slow
 async def test_a_whole_verdict_after_subsets_counts_as_it_stands(client: Client, tmp_path: Path) -> None:
     rubric = "- it is good\n- it is short\n- it rhymes"
     part = [{"role": "grader", "step": at, "verdict": verdict(row("c1", "it is not"))} for at in range(3)]
@@ -141,6 +145,7 @@ async def test_a_whole_verdict_after_subsets_counts_as_it_stands(client: Client,
     assert results[0].explanation == "so it is (Rows that nobody asked for were dropped: 'k4'.)"
 
 
+@pytest.mark.slow
 async def test_a_verdict_that_comes_in_parts_is_done_with_its_last_row(client: Client, tmp_path: Path) -> None:
     parts = [{"role": "grader", "step": at, "verdict": verdict(row(name))} for at, name in enumerate(("c2", "c1"))]
     async with batching(client, tmp_path, *parts) as batches:
@@ -158,6 +163,7 @@ async def test_one_that_is_never_mended_is_an_error(client: Client, tmp_path: Pa
     assert results[0].usage.calls == 3
 
 
+@pytest.mark.slow
 async def test_checks_on_the_text_ask_nobody(client: Client, tmp_path: Path) -> None:
     greets = {"tool": "text_check", "arguments": {"kind": "contains", "value": "Hello"}}
     rubric = {"criteria": [{"description": "it greets", "check": greets}]}
@@ -178,6 +184,7 @@ async def test_a_check_that_could_never_decide_is_refused_at_the_upload(client: 
     assert "the case 'b': the check text_check of c2 could not decide: " in str(refused.value.cause)
 
 
+@pytest.mark.slow
 async def test_a_case_with_loop_is_a_thread_of_its_own(client: Client, tmp_path: Path) -> None:
     said: list[dict[str, Any]] = [
         {"role": "generator", "text": "a draft"},
@@ -194,6 +201,7 @@ async def test_a_case_with_loop_is_a_thread_of_its_own(client: Client, tmp_path:
     assert (state["status"], results[0].usage.calls) == ("idle", 4)
 
 
+@pytest.mark.slow
 async def test_a_case_whose_grader_has_tools_is_a_judgement_of_its_own(client: Client, tmp_path: Path) -> None:
     def look(draft: str) -> str:
         """Look at it."""
@@ -206,6 +214,7 @@ async def test_a_case_whose_grader_has_tools_is_a_judgement_of_its_own(client: C
     assert (summary.passed, results[0].status, results[0].thread_id) == (1, "passed", "tooled/a")
 
 
+@pytest.mark.slow
 async def test_a_verdict_that_was_paid_for_is_not_paid_again(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, passes(), fails("of b."), breaks("of c.")) as batches:
         cases = [case("a"), case("b"), case("c")]
@@ -234,6 +243,7 @@ async def test_the_criterion_that_decided_is_named_and_never_one_that_weighs_not
     assert (result.status, result.decided_by, result.worst_criterion, result.optional) == ("failed", ("c2",), "c2", ("c1",))
 
 
+@pytest.mark.slow
 async def test_an_edited_check_has_no_judge_paid_again(client: Client, tmp_path: Path) -> None:
     def checked(word: str) -> dict[str, Any]:
         check = {"tool": "text_check", "arguments": {"kind": "contains", "value": word}}
@@ -246,6 +256,7 @@ async def test_an_edited_check_has_no_judge_paid_again(client: Client, tmp_path:
     assert (first.usage.calls, again.usage.calls) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_every_case_is_fenced_by_a_code_of_its_own(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, passes(step=1), {"role": "grader", "text": "?"}) as batches:
         await batches.run(many(3))
@@ -257,6 +268,7 @@ async def test_every_case_is_fenced_by_a_code_of_its_own(client: Client, tmp_pat
     assert all(len(code) == 32 for (code,) in codes)
 
 
+@pytest.mark.slow
 async def test_each_repetition_of_a_case_is_judged_on_its_own(client: Client, tmp_path: Path) -> None:
     cases = [case(f"a/{at + 1}", "the same", repeat=at) for at in range(3)]
     async with batching(client, tmp_path, passes()) as batches:
@@ -266,6 +278,7 @@ async def test_each_repetition_of_a_case_is_judged_on_its_own(client: Client, tm
     assert (first.usage.calls, first.cached, again.usage.calls, again.cached) == (3, 0, 0, 3)
 
 
+@pytest.mark.slow
 async def test_a_call_that_was_paid_and_written_down_is_not_made_again_when_its_worker_dies(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +301,7 @@ async def test_a_call_that_was_paid_and_written_down_is_not_made_again_when_its_
     assert (summary.usage.calls, results[0].usage.calls) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_too_many_errors_pause_a_batch_and_it_goes_on_where_it_stood(client: Client, tmp_path: Path) -> None:
     cases = many(30)
     async with batching(client, tmp_path, passes(), breaks("the output of c1")) as batches:  # c1 and c10 to c19
@@ -303,6 +317,7 @@ async def test_too_many_errors_pause_a_batch_and_it_goes_on_where_it_stood(clien
     assert asked == 30 - paused.passed
 
 
+@pytest.mark.slow
 async def test_the_share_of_errors_counts_from_twenty_cases_on(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, breaks("the output of c"), passes("never")) as batches:
         by_default, _ = await batches.run(many(21), at_once=1)
@@ -313,6 +328,7 @@ async def test_the_share_of_errors_counts_from_twenty_cases_on(client: Client, t
     assert (borne.status, borne.errors) == ("finished", 21)
 
 
+@pytest.mark.slow
 async def test_a_budget_that_is_used_up_pauses_and_a_larger_one_goes_on(client: Client, tmp_path: Path) -> None:
     paid = passes(usage={"input": 90, "output": 10})
     async with batching(client, tmp_path, paid) as batches:
@@ -365,6 +381,7 @@ async def test_limits_hold_cases_with_workflows_of_their_own_too(client: Client,
     assert [result.status for result in results] == ["passed", "passed", "queued", "queued", "queued"]
 
 
+@pytest.mark.slow
 async def test_what_a_judgement_cost_that_nobody_gave_is_counted(client: Client, tmp_path: Path) -> None:
     said: list[dict[str, Any]] = [{"role": "grader", "tool_calls": [{"name": "word_count"}], "usage": {"input": 70}}, breaks(step=1)]
     async with batching(client, tmp_path, *said) as batches:
@@ -399,6 +416,7 @@ async def test_a_budget_in_money_needs_prices(client: Client, tmp_path: Path, mo
     assert (summary.status, summary.errors, summary.usage.attempts, asked) == ("stopped", 0, 0, [])  # what was reserved is released
 
 
+@pytest.mark.slow
 async def test_failures_are_asked_anew_and_passes_stay(client: Client, tmp_path: Path) -> None:
     cases = [case("a"), case("b"), case("c")]
     async with batching(client, tmp_path, passes(), fails("of b."), breaks("of c.")) as batches:
@@ -411,6 +429,7 @@ async def test_failures_are_asked_anew_and_passes_stay(client: Client, tmp_path:
     assert [(result.attempt, result.cached) for result in results] == [(0, False), (1, False), (1, False)]
 
 
+@pytest.mark.slow
 async def test_a_batch_that_a_person_pauses_ends_what_is_in_flight(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, passes()) as batches:
         gate = batches.served.models.gate("grader")
@@ -450,6 +469,7 @@ async def test_a_batch_that_is_stopped_goes_on_when_it_is_started_again(client: 
     assert (finished.status, finished.passed, finished.errors) == ("finished", 10, 0)
 
 
+@pytest.mark.slow
 async def test_a_batch_that_is_cancelled_while_a_worker_is_gone_has_no_case_that_failed_by_it(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,6 +490,7 @@ async def test_a_batch_that_is_cancelled_while_a_worker_is_gone_has_no_case_that
     assert (finished.status, finished.passed, finished.errors) == ("finished", 3, 0)
 
 
+@pytest.mark.slow
 async def test_a_long_batch_goes_on_in_new_runs_and_a_long_shard_in_new_shards(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def asked(prompt: str = "Write it.", **more: Any) -> dict[str, Any]:
     return drafted("a", rubric=CONTAINS) | {"messages": [{"role": "user", "content": prompt}]} | more
 
 
+@pytest.mark.slow
 @ON_EITHER
 async def test_a_draft_that_was_paid_for_is_not_paid_again(client: Client, tmp_path: Path, url: str) -> None:
     async with batching(client, tmp_path, WRITES, url=url) as batches:
@@ -58,6 +59,7 @@ async def test_another_request_is_drafted_anew(client: Client, tmp_path: Path, m
     assert (other.usage.calls, other.errors) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_a_scripted_reply_that_was_edited_is_the_draft(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, WRITES) as batches:
         await batches.run([asked()])
@@ -67,6 +69,7 @@ async def test_a_scripted_reply_that_was_edited_is_the_draft(client: Client, tmp
     assert (results[0].output, results[0].cached) == ("a better draft", False)
 
 
+@pytest.mark.slow
 async def test_a_draft_and_its_verdict_cost_nothing_together(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, WRITES, passes()) as batches:
         first, _ = await batches.run([drafted("a")])
@@ -77,6 +80,7 @@ async def test_a_draft_and_its_verdict_cost_nothing_together(client: Client, tmp
     assert (judged.usage.calls, results[0].cached) == (1, False)
 
 
+@pytest.mark.slow
 async def test_a_draft_that_failed_is_never_cached(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, breaks(role="generator")) as batches:
         failed, _ = await batches.run([asked()])
@@ -86,6 +90,7 @@ async def test_a_draft_that_failed_is_never_cached(client: Client, tmp_path: Pat
     assert (failed.errors, failed.cached, mended.passed, mended.usage.calls) == (1, 0, 1, 1)
 
 
+@pytest.mark.slow
 async def test_a_failure_is_drafted_anew_where_it_is_asked_again(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, {"role": "generator", "text": "none of it: X"}) as batches:
         case = asked(
@@ -99,6 +104,7 @@ async def test_a_failure_is_drafted_anew_where_it_is_asked_again(client: Client,
     assert (failed.failed, failed.usage.calls, again.usage.calls) == (1, 1, 2)
 
 
+@pytest.mark.slow
 async def test_no_tenant_profits_from_the_draft_of_another_and_forgetting_one_erases_its_own(client: Client, tmp_path: Path) -> None:
     calls = []
     async with batching(client, tmp_path, WRITES) as batches:

@@ -17,6 +17,7 @@ def many(count: int) -> list[dict[str, Any]]:
     return [case(f"c{at}") for at in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cases", "slots", "most"),
     [

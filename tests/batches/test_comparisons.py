@@ -54,6 +54,7 @@ async def test_the_output_that_the_judge_chooses_in_both_orders_passes(client: C
     assert (again.passed, again.usage.calls) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_no_tenant_profits_from_the_comparison_of_another(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *chooses("2", "2")) as batches:
         found = [
@@ -127,6 +128,7 @@ async def test_an_output_that_is_an_error_is_not_compared(client: Client, tmp_pa
     ]
 
 
+@pytest.mark.slow
 async def test_a_comparison_that_an_outage_has_stopped_goes_on_and_nothing_is_judged_twice(client: Client, tmp_path: Path) -> None:
     away: list[Reply] = [breaks("the funniest", kind="overloaded", sample=1), chooses("2", "2", when="the funniest")[0]]
     asked = compared(FUNNIEST, "abc", {"id": "kind", "description": "it is kind"})
@@ -142,6 +144,7 @@ async def test_a_comparison_that_an_outage_has_stopped_goes_on_and_nothing_is_ju
     assert (resumed.status, resumed.usage.calls) == ("finished", 5)
 
 
+@pytest.mark.slow
 async def test_cases_of_different_shards_are_compared(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeloop.batches.store.SHARD_CASES", 8)
     own = looks_for("a", id="word")

@@ -41,6 +41,7 @@ def expected(cases: list[dict[str, Any]], wanted: float = 0.8) -> EarlyAnswer | 
     return gate.decision
 
 
+@pytest.mark.slow
 @ON_EITHER
 @pytest.mark.parametrize(("failing", "word"), [(3, "PASSED"), (150, "FAILED")])
 async def test_a_batch_ends_once_its_answer_is_known(client: Client, tmp_path: Path, url: str, failing: int, word: str) -> None:
@@ -62,6 +63,7 @@ async def test_a_batch_ends_once_its_answer_is_known(client: Client, tmp_path: P
     assert reasons == {f"not asked: the answer was known after {known.asked} cases"}
 
 
+@pytest.mark.slow
 async def test_the_rest_is_asked_where_a_person_wants_it_and_then_the_answer_is_exact(client: Client, tmp_path: Path) -> None:
     cases = suite(100, 3)
     async with batching(client, tmp_path) as batches:
@@ -89,6 +91,7 @@ async def test_a_case_that_has_not_ended_holds_its_place(client: Client, tmp_pat
     assert summary.done <= gate.decision.asked + 10  # five ahead, and five in flight
 
 
+@pytest.mark.slow
 async def test_an_error_is_held_against_either_answer(client: Client, tmp_path: Path) -> None:
     cases = [case("broken", output="broken"), *suite(99, 0)]
     async with batching(client, tmp_path, breaks("broken")) as batches:
@@ -104,6 +107,7 @@ async def test_an_error_is_held_against_either_answer(client: Client, tmp_path: 
     assert answer_of(strict).text == "INCONCLUSIVE: 1 error"
 
 
+@pytest.mark.slow
 async def test_a_batch_that_nothing_decides_early_is_asked_whole(client: Client, tmp_path: Path) -> None:
     cases = suite(20, 4)
     async with batching(client, tmp_path) as batches:
@@ -113,6 +117,7 @@ async def test_a_batch_that_nothing_decides_early_is_asked_whole(client: Client,
     assert answer_of(summary).text == "PASSED 80% of 80%"
 
 
+@pytest.mark.slow
 async def test_another_worker_comes_to_the_same_answer_at_the_same_case(client: Client, tmp_path: Path) -> None:
     cases = suite(200, 8)
     async with batching(client, tmp_path) as batches:
@@ -127,6 +132,7 @@ async def test_another_worker_comes_to_the_same_answer_at_the_same_case(client: 
     assert ended.decision == expected(cases)
 
 
+@pytest.mark.slow
 @ON_EITHER
 async def test_a_worker_that_dies_before_it_tells_of_an_end_changes_nothing(
     client: Client, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +154,7 @@ async def test_a_worker_that_dies_before_it_tells_of_an_end_changes_nothing(
     assert summary.decision == expected(cases)
 
 
+@pytest.mark.slow
 async def test_a_judged_batch_pays_for_what_it_asks_alone(client: Client, tmp_path: Path) -> None:
     cases = [case(f"c{at}") for at in range(100)]
     async with batching(client, tmp_path, passes()) as batches:

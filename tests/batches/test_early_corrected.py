@@ -39,6 +39,7 @@ def test_the_bounds_are_where_the_answer_of_all_changes() -> None:
         assert said == expected, (error, threshold)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passing", [70, 79, 80, 85, 89, 90, 95])
 def test_between_its_bounds_either_answer_is_as_rare_as_the_risk(passing: int) -> None:
     chance, bounds, wrong = random.Random(passing), (90, 79), 0
@@ -82,6 +83,7 @@ async def run(batches: Batches, cases: list[dict[str, Any]], said: list[Label], 
     return summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "threshold", "word"), [(0.85, 0.4, "PASSED"), pytest.param(0.4, 0.75, "FAILED", marks=pytest.mark.slow)])
 async def test_it_ends_early_with_the_answer_of_all(client: Client, tmp_path: Path, rate: float, threshold: float, word: str) -> None:
     chance = random.Random(8)

@@ -38,6 +38,7 @@ def stated(result: CaseResult) -> Any:
     return result.id, result.status, result.score, result.explanation, rows, result.error, result.decided_by
 
 
+@pytest.mark.slow
 @ON_EITHER
 async def test_votes_are_asked_while_they_can_change_the_verdict(client: Client, tmp_path: Path, url: str) -> None:
     said = {"".join("pf"[not one] for one in row): row for row in product((True, False), repeat=5)}
@@ -60,6 +61,7 @@ def least(said: Sequence[bool]) -> int:
     return next(count for count in range(3, 6) if max(said[:count].count(True), said[:count].count(False)) >= 3)
 
 
+@pytest.mark.slow
 async def test_a_vote_that_is_lost_is_made_up_for_by_another(client: Client, tmp_path: Path) -> None:
     lost: Reply = {"role": "grader", "sample": 1, "error": {"kind": "auth", "message": "no"}}
     replies = [lost, *(vote for vote in votes("a", True, True, True, True, True) if vote["sample"] != 1)]
@@ -71,6 +73,7 @@ async def test_a_vote_that_is_lost_is_made_up_for_by_another(client: Client, tmp
     assert stated(result) == stated(expected)
 
 
+@pytest.mark.slow
 async def test_several_groups_are_each_asked_for_themselves(client: Client, tmp_path: Path) -> None:
     rubric = {"criteria": [{"description": "good", "votes": 3}, {"description": "short", "votes": 5}, "kind"], "mode": "per_criterion"}
     said = (True, False, True), (False,) * 5, (True,)
@@ -99,6 +102,7 @@ async def test_all_votes_are_asked_where_their_share_decides_or_nobody_wants_few
     assert result.status == ("unsure" if more else "passed")
 
 
+@pytest.mark.slow
 async def test_a_paused_batch_goes_on_with_the_votes_that_it_has(client: Client, tmp_path: Path) -> None:
     cases = [voted(f"c{at}", 5) for at in range(6)]
     replies = [reply for at in range(6) for reply in votes(f"c{at}", True, False, True, True, True, delay=0.05)]
@@ -114,6 +118,7 @@ async def test_a_paused_batch_goes_on_with_the_votes_that_it_has(client: Client,
     assert summary.usage.calls == 24
 
 
+@pytest.mark.slow
 async def test_a_grader_with_tools_is_asked_no_further_vote_either(client: Client, tmp_path: Path) -> None:
     looks = [{"role": "grader", "sample": at, "step": 0, "tool_calls": [{"name": "word_count"}]} for at in range(5)]
     said = [reply | {"step": 1} for reply in votes("a", True, False, True, True, False)]

@@ -183,6 +183,7 @@ async def test_a_batch_grows_with_a_worker_that_joins_and_shrinks_with_one_that_
     assert judge.most <= 16
 
 
+@pytest.mark.slow
 async def test_the_shards_that_are_open_share_what_a_batch_may_do_at_once(
     client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

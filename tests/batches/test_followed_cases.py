@@ -59,6 +59,7 @@ async def test_a_case_without_what_it_needs_is_an_error_that_names_the_other(cli
     assert str(results[2].error).startswith("it needs the output of 'a', which has none: ")
 
 
+@pytest.mark.slow
 async def test_a_batch_that_stops_goes_on_from_the_store(client: Client, tmp_path: Path) -> None:
     """The second worker knows nothing of what the first one drafted."""
     stays_away = breaks("Go on", kind="connection", role="generator")
@@ -71,6 +72,7 @@ async def test_a_batch_that_stops_goes_on_from_the_store(client: Client, tmp_pat
     assert (paused.status, paused.passed, ended.status, ended.passed) == ("paused", 1, "finished", 3)
 
 
+@pytest.mark.slow
 async def test_ranges_of_cases_run_in_turn_where_cases_follow_others(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ async def test_ranges_of_cases_run_in_turn_where_cases_follow_others(
     assert summary.passed == 3
 
 
+@pytest.mark.slow
 async def test_what_was_made_of_an_output_is_filled_in_where_it_is_judged(client: Client, tmp_path: Path) -> None:
     echo: dict[str, Any] = {"output": f"the draft was: {mark('first')}", "generator": None, "messages": []}
     cases = [case("a", rubric="- it is good"), follower("b", {"first": "a"}, "", **echo)]

@@ -128,6 +128,7 @@ def items(generator: random.Random, count: int, times: int, truth: float) -> lis
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clusters", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_corrected_rate_is_over_items_where_several_runs_share_one(clusters: bool) -> None:
     """1,000 measurements of 20 items of a kind with 10 runs each, and of 50 without labels: the interval holds the truth in 95 %."""

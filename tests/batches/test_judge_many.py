@@ -45,6 +45,7 @@ async def test_a_raw_upload_of_a_run_without_an_answer_is_refused_by_name(client
     assert "the case 'c': the run 'asked' has no answer: no text and no tool call of an assistant; " in str(refused.value.cause)
 
 
+@pytest.mark.slow
 async def test_a_rule_for_what_passes_asks_no_question_anew(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, answers(MATCH)) as batches:
         await judged(batches, FRANCE, runs("a"))
@@ -68,6 +69,7 @@ def calls(batches: Batches) -> int:
     return len(batches.served.models.requests)
 
 
+@pytest.mark.slow
 async def test_a_batch_judges_as_a_workflow_of_its_own_does(client: Client, tmp_path: Path) -> None:
     three = FRANCE | {"n_rollouts_per_input": 3, "id": "paris", "version": 2}
     replies = [answers(MATCH), answers(NO_MATCH, 1), answers("nothing", 2), answers(MATCH, 2, step=1)]
@@ -86,6 +88,7 @@ async def test_a_batch_judges_as_a_workflow_of_its_own_does(client: Client, tmp_
     assert (result.rubric_id, result.rubric_version) == ("paris", 2)
 
 
+@pytest.mark.slow
 async def test_criteria_are_judged_as_a_workflow_of_its_own_does(client: Client, tmp_path: Path) -> None:
     config = {"rubric": {"criteria": [{"description": "names Paris"}, {"description": "is brief"}]}, "grader": {"model": "scripted:judge"}}
     said = {"role": "grader", "verdict": verdict(row("c1"), row("c2", "it rambles"))}
@@ -100,6 +103,7 @@ async def test_criteria_are_judged_as_a_workflow_of_its_own_does(client: Client,
     assert found.result.model_dump(exclude=unlike) == alone.model_dump(exclude=unlike)
 
 
+@pytest.mark.slow
 async def test_an_edited_criterion_costs_its_own_calls_alone(client: Client, tmp_path: Path) -> None:
     def rubric(third: str) -> dict[str, Any]:
         texts = ("names Paris", "is brief", third)
@@ -120,6 +124,7 @@ async def test_an_edited_criterion_costs_its_own_calls_alone(client: Client, tmp
     assert [one.result.usage.calls for one in edited] == [1, 1]
 
 
+@pytest.mark.slow
 async def test_more_rollouts_and_the_same_content_cost_what_is_new(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *(answers(MATCH, at) for at in range(5))) as batches:
         await judged(batches, FRANCE | {"n_rollouts_per_input": 3}, runs("a"))
@@ -136,6 +141,7 @@ async def test_more_rollouts_and_the_same_content_cost_what_is_new(client: Clien
     assert calls(batches) == made + 1
 
 
+@pytest.mark.slow
 async def test_a_panel_votes_in_a_batch_as_in_a_workflow_and_costs_what_is_new(client: Client, tmp_path: Path) -> None:
     panel = {"rubric_text": "r", "panel": ["scripted:one", "scripted:two", "scripted:three"]}
     replies = [answers(NO_MATCH, 0), *(answers(MATCH, at) for at in (1, 2, 3))]
@@ -156,6 +162,7 @@ async def test_a_panel_votes_in_a_batch_as_in_a_workflow_and_costs_what_is_new(c
     assert sorted(asked[:3]) == sorted(asked[made:]) == ["scripted:one", "scripted:three", "scripted:two"]
 
 
+@pytest.mark.slow
 async def test_a_preview_counts_the_calls_that_are_made(client: Client, tmp_path: Path) -> None:
     criteria = [{"description": text} for text in ("names Paris", "is brief")]
     by_criteria = {"rubric": {"mode": "per_criterion", "criteria": criteria}, "grader": {"model": "scripted:judge"}}
@@ -197,6 +204,7 @@ def test_no_tools_have_the_key_that_the_workers_registry_gives_them() -> None:
     assert ToolRegistry([]).sha256(()) == NO_TOOLS
 
 
+@pytest.mark.slow
 async def test_what_failed_is_judged_again_and_what_stays_invalid_is_not(client: Client, tmp_path: Path) -> None:
     invalid = [answers("nothing", step=step, when="bad:") for step in range(3)]
     async with batching(client, tmp_path, fails("auth") | {"when": "away:"}, *invalid, answers(MATCH)) as batches:
@@ -275,6 +283,7 @@ async def test_a_command_that_is_stopped_pauses_its_batch_and_the_next_goes_on(c
     assert calls(batches) == 4
 
 
+@pytest.mark.slow
 async def test_repeats_are_asked_anew_each_with_a_seed_of_its_own(client: Client, tmp_path: Path) -> None:
     seeded = {"id": "scripted:judge", "config": {"seed": 7}}
     by_criteria: dict[str, Any] = {"rubric": {"criteria": [{"description": "names Paris", "votes": 2}]}, "grader": {"model": seeded}}

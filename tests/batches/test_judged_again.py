@@ -69,6 +69,7 @@ async def test_of_a_run_in_parts_what_was_invalid_is_asked_again_alone(client: C
     assert again[0].result.result_metadata["parts"]
 
 
+@pytest.mark.slow
 async def test_of_a_run_in_parts_a_part_without_an_answer_is_asked_again_by_the_same_call(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path) as batches:
         say(batches, lambda *_: MATCH)
@@ -81,6 +82,7 @@ async def test_of_a_run_in_parts_a_part_without_an_answer_is_asked_again_by_the_
     assert (kinds(again), asked_since(batches, paid)) == (["match"], 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [*(pytest.param(place, marks=pytest.mark.slow) for place in PLACES), "whole"])
 async def test_an_escalation_judge_whose_answers_were_invalid_is_asked_again_alone(client: Client, tmp_path: Path, bad: str) -> None:
     given: list[AgentRun] = runs(f"dear-{bad}") if bad == "whole" else [long_run(f"dear-{bad}")]
@@ -109,6 +111,7 @@ async def test_an_escalation_judge_whose_answers_were_invalid_is_asked_again_alo
     assert decided[0].result.escalated_from == unsure[0].result.id
 
 
+@pytest.mark.slow
 async def test_an_escalation_judge_that_did_not_answer_is_asked_again_by_the_same_call(client: Client, tmp_path: Path) -> None:
     def away(model: str, _: str, sample: int) -> object:
         if model == "dear":

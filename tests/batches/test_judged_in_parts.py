@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from gradeloop.batches.pages.read_judgement import read_judgement_reports
@@ -70,6 +71,7 @@ async def test_a_part_that_fails_is_no_verdict_and_can_be_judged_again(client: C
     assert failed.result.usage.calls >= 1
 
 
+@pytest.mark.slow
 async def test_a_budget_that_is_used_up_by_the_parts_asks_no_last_call(client: Client, tmp_path: Path) -> None:
     replies = [reply | {"usage": {"input": 100, "output": 10}} for reply in REPLIES]
     async with batching(client, tmp_path, *replies) as batches:
@@ -100,6 +102,7 @@ async def test_criteria_are_judged_in_parts_and_quotes_name_records_of_the_whole
     assert made == found.result.usage.calls == 3
 
 
+@pytest.mark.slow
 async def test_without_a_store_each_part_has_a_workflow_of_its_own(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *REPLIES) as batches:
         (found,) = await judged(batches, FRANCE, [long_run("alone")], chunk=True, store=None)

@@ -83,6 +83,7 @@ PLANS: dict[str, tuple[object, dict[str, list[Any]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rubric", "plan"), PLANS.values(), ids=PLANS)
 async def test_a_batch_and_its_case_count_what_was_sold(
     client: Client, tmp_path: Path, models: FailingModels, rubric: object, plan: dict[str, list[Any]]
@@ -99,6 +100,7 @@ async def test_a_batch_and_its_case_count_what_was_sold(
     assert summary.usage.attempts == len(models.asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "again"),
     [
@@ -191,6 +193,7 @@ async def test_a_case_with_a_workflow_of_its_own_that_fails_is_counted(
     assert (batch, cases) == (sold, sold)
 
 
+@pytest.mark.slow
 async def test_a_tenants_day_has_what_was_sold_also_where_an_earlier_attempt_is_counted_already(
     client: Client, tmp_path: Path, models: FailingModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:

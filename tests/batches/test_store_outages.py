@@ -79,6 +79,7 @@ STEPS = pytest.mark.parametrize(
 """The statements between two that fail: all are tried in a storm."""
 
 
+@pytest.mark.slow
 @STEPS
 async def test_a_store_that_is_cut_off_at_a_statement_counts_what_was_paid_for_once(
     client: Client, tmp_path: Path, server_url: str, step: int
@@ -155,6 +156,7 @@ def filling(folder: Path) -> Iterator[FillingDisk]:
         disk.settle()
 
 
+@pytest.mark.slow
 @STEPS
 async def test_a_disk_that_is_full_at_a_statement_costs_nothing_twice(client: Client, tmp_path: Path, small_disk: Path, step: int) -> None:
     models, url = Models(REPLIES), f"sqlite:///{small_disk / 'results.db'}"

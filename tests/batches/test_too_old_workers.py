@@ -97,6 +97,7 @@ async def run_refused(client: Client, folder: Path, user: User, models: Models, 
             return await batch.result()
 
 
+@pytest.mark.slow
 async def test_what_a_worker_was_paid_for_whose_statements_the_store_refuses_is_written_by_another(
     client: Client, tmp_path: Path, user: User
 ) -> None:

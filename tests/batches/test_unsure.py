@@ -42,6 +42,7 @@ def unsure(name: str = "a", **more: Any) -> dict[str, Any]:
     return case(name, **{"rubric": VOTED, "abstain": 0.8, **more})
 
 
+@pytest.mark.slow
 async def test_a_case_whose_votes_disagree_neither_passes_nor_fails_and_is_in_every_file(client: Client, tmp_path: Path) -> None:
     said = [*votes(True, True, False, when="of a."), *votes(True, True, True)]
     async with batching(client, tmp_path, *said) as batches:
@@ -72,6 +73,7 @@ async def test_a_case_whose_votes_disagree_neither_passes_nor_fails_and_is_in_ev
     assert "Unsure of c1: 2 of 3 votes pass it" in page
 
 
+@pytest.mark.slow
 async def test_the_newest_batch_of_a_suite_leaves_its_unsure_cases_to_people(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *votes(True, True, False, when="of a."), *votes(True, True, True)) as batches:
         await batches.run([unsure("a"), unsure("b")], name="asked twice")
@@ -121,6 +123,7 @@ async def test_a_criterion_on_which_nothing_hangs_leaves_the_case_decided(client
     assert [(result.status, result.unsure) for result in results] == [("failed", ()), ("failed", ())]
 
 
+@pytest.mark.slow
 async def test_an_escalation_model_decides_what_the_votes_do_not(client: Client, tmp_path: Path) -> None:
     dear: Reply = {"role": "grader", "model": "dear", "verdict": verdict(row("c1", "it is dull"))}
     said = [dear, *votes(True, True, False, when="of a."), *votes(True, True, True)]
@@ -141,6 +144,7 @@ async def test_an_escalation_model_decides_what_the_votes_do_not(client: Client,
     assert (again.failed, again.usage.calls) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_no_tenant_profits_from_what_an_escalation_model_told_another(client: Client, tmp_path: Path) -> None:
     dear: Reply = {"role": "grader", "model": "dear", "verdict": verdict(row("c1", "it is dull"))}
     async with batching(client, tmp_path, dear, *votes(True, True, False)) as batches:
@@ -152,6 +156,7 @@ async def test_no_tenant_profits_from_what_an_escalation_model_told_another(clie
     assert found == [4, 4, 0]
 
 
+@pytest.mark.slow
 async def test_a_case_stays_unsure_where_the_escalation_model_fails_and_says_why(client: Client, tmp_path: Path) -> None:
     said = [breaks(model="dear"), *votes(True, False, True)]
     async with batching(client, tmp_path, *said) as batches:
@@ -177,6 +182,7 @@ async def test_an_escalation_model_that_is_away_pauses_the_batch_and_is_asked_on
     assert asked == ["scripted:dear"]
 
 
+@pytest.mark.slow
 async def test_a_retry_of_failures_asks_about_unsure_cases_anew(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *votes(True, True, False)) as batches:
         first, _ = await batches.run([unsure()], batch_id="unsure-again")

@@ -70,6 +70,7 @@ def agreed(labels: LabelSet, *results: JudgeResult, judge: JudgeConfig = JUDGE, 
     return measure_agreement(judge, labels, select_judgements(judge, results), **options)
 
 
+@pytest.mark.slow
 def test_agreement_is_told_key_by_key_with_a_table_and_both_reasons(tmp_path: Path) -> None:
     labels = labelled(
         tmp_path,

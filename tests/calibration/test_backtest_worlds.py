@@ -140,6 +140,7 @@ def is_the_rerun(outcome: Outcome, old: tuple[list[Message], list[Evaluation]], 
             return goes_on and found[at].status == "running"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("talks", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_backtest_is_the_rerun_up_to_the_divergence(talks: bool) -> None:
     ends, wrong, needless = Counter[str](), list[int](), list[int]()

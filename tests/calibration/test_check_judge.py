@@ -388,6 +388,7 @@ def test_who_wins_is_ranked_and_best_of_several_is_one_question(tmp_path: Path) 
     assert found.standings[0].name == "m"
 
 
+@pytest.mark.slow
 def test_the_published_figure_of_reward_bench_is_the_mean_of_its_sections(tmp_path: Path) -> None:
     right = {"alpacaeval-easy": (3, 4), "mt-bench-med": (1, 2), "llmbar-natural": (2, 2), "donotanswer": (0, 3)}
     right |= {"math-prm": (1, 2), "hep-go": (2, 2)}
@@ -515,6 +516,7 @@ def test_people_are_the_ceiling_of_a_set_with_several_of_them(tmp_path: Path) ->
     assert found.figures["tpr"].value == 1.0
 
 
+@pytest.mark.slow
 def test_the_verbosity_probe_finds_a_judge_that_likes_it_long(tmp_path: Path) -> None:
     def longer(question: Question) -> dict[str, Any]:
         first, second = (len(part.messages[0].content) for part in question.run.transcripts[1:])

@@ -64,6 +64,7 @@ def match(yes: bool) -> dict[str, Any]:
     return {"label": "match" if yes else "no match"}
 
 
+@pytest.mark.slow
 def test_people_who_label_different_keys_of_a_run_do_not_contradict_one_another() -> None:
     people = labels(("r0", match(True), "ann"), ("r0", {"tags": ["a"]}, "bob"), ("r1", match(True), "ann"), ("r1", match(False), "bob"))
 
@@ -144,6 +145,7 @@ def test_results_of_another_judge_are_refused() -> None:
             refuse_foreign_results(Path("r.jsonl"), JUDGE, [unnamed])
 
 
+@pytest.mark.slow
 def test_people_among_one_another_are_the_ceiling() -> None:
     rows = [(f"r{at}", match(at % 2 == 0), "ann") for at in range(20)] + [
         (f"r{at}", match(at % 2 == 0 or at < 5), "bob") for at in range(20)
@@ -173,6 +175,7 @@ def test_repetitions_measure_the_judge_against_itself() -> None:
     assert [(run.agent_run_id, run.values) for run in row.flipping] == [("r0", ("match", "no match", "match", "no match"))]
 
 
+@pytest.mark.slow
 def test_votes_that_err_together_are_worth_one() -> None:
     def votes(run: int, *yes: bool) -> JudgeResult:
         return said(
@@ -191,6 +194,7 @@ def test_votes_that_err_together_are_worth_one() -> None:
     assert different.effective == 3
 
 
+@pytest.mark.slow
 def test_the_pass_rate_is_corrected_for_the_judges_error() -> None:
     """The judge passes 8 of 10 good runs and 2 of 10 bad ones; of 100 others it passes 50: (0.5 + 0.8 - 1) / 0.6 = 0.5."""
     people = labels(*((f"r{at}", match(at < 10)) for at in range(20)))
@@ -244,6 +248,7 @@ def test_an_interval_without_a_disagreement_is_not_empty() -> None:
         assert figures[name].low == pytest.approx(0.678, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_same_measurement_twice_is_the_same() -> None:
     people = labels(*((f"r{at}", match(at % 2 == 0)) for at in range(20)))
     results = [said(f"r{at}", **match(at % 3 == 0)) for at in range(20)]
@@ -286,6 +291,7 @@ def spearman(pairs: Counter[tuple[float, float]]) -> float | None:
     return float(spearmanr(*columns).statistic) if columns and all(len(set(column)) > 1 for column in columns) else None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_the_shares_of_a_value_are_scikit_learns() -> None:
     generator, key = random.Random(5), ComparedKey(("passed",), "category", (True, False), True)
@@ -305,6 +311,7 @@ def test_the_shares_of_a_value_are_scikit_learns() -> None:
         }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of a rater that never varies
 def test_the_figures_of_numbers_are_those_of_other_libraries() -> None:
     """The sums that are made ready for the bootstrap, for 200 random sets and one draw of each, beside scikit-learn and krippendorff."""

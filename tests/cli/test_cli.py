@@ -141,6 +141,7 @@ def test_the_exit_code_tells_the_runs_status() -> None:
     assert {status: code_of(RunEnding("t", "ended", result)) for status, result in ended.items()} == STATUSES
 
 
+@pytest.mark.slow
 def test_a_run_that_reaches_its_last_iteration_ends_with_1(gradeloop: CommandLine) -> None:
     done = gradeloop("run", gradeloop.task("capped", [draft("a"), verdict(gap="there is more to it")], max_iterations=1))
 
@@ -371,6 +372,7 @@ def test_no_line_of_a_draft_is_a_command_of_a_ci_system_that_reads_the_pipe(grad
     assert as_json.result["output"] == told
 
 
+@pytest.mark.slow
 def test_control_characters_of_a_model_do_not_reach_the_terminal(gradeloop: CommandLine) -> None:
     done = gradeloop("run", gradeloop.task("rude", [draft("red \x1b[31m bell \x07 title \x1b]0;owned\x07 end"), verdict(gap=None)]))
 
@@ -397,6 +399,7 @@ def test_a_narrow_terminal_shows_a_hundred_criteria_the_failing_ones_first(grade
     assert "\x1b[3" not in screen.raw
 
 
+@pytest.mark.slow
 def test_init_writes_a_task_that_runs(gradeloop: CommandLine) -> None:
     wrote = gradeloop("init", "mine.yaml")
     checked = gradeloop("validate", "mine.yaml")
@@ -410,6 +413,7 @@ def test_init_writes_a_task_that_runs(gradeloop: CommandLine) -> None:
     assert "ANTHROPIC_API_KEY" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "reads", "command", "refusal"),
     [
@@ -464,6 +468,7 @@ def test_dev_serves_the_queue_gradeloop_until_ctrl_c_and_dev_stop_ends_what_is_l
     assert "no embedded server was running" in stopped.out
 
 
+@pytest.mark.slow
 def test_schema_prints_the_contract_whole_or_by_name(gradeloop: CommandLine) -> None:
     every, one = gradeloop("schema"), gradeloop("schema", "RunResult")
 

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.rig.cli import CommandLine
 from tests.rig.judging import FRANCE, answers, fails
 
@@ -55,6 +57,7 @@ def test_probes_are_asked_beside_the_set_and_a_wrong_name_is_refused(gradeloop: 
     assert "--probe 'verbose' is not a probe. Did you mean 'verbosity'" in wrong.err
 
 
+@pytest.mark.slow
 def test_what_was_asked_is_cached_a_preview_counts_the_rest_and_what_was_not_made_is_said(gradeloop: CommandLine) -> None:
     rows = [{"prompt": "Capital of France?", "output": f"Paris, {at} times.", "label": at % 2 == 0} for at in range(4)]
     (gradeloop.folder / "counted.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -26,6 +26,7 @@ def written(gradeloop: CommandLine, name: str, provider: str) -> str:
     return name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["anthropic", "openai_chat", "openai_responses"])
 async def test_a_task_runs_at_an_endpoint_of_the_folders_settings(commands: CommandLine, protocol: str) -> None:
     task, settings = written(commands, f"{protocol}.yaml", "house"), commands.folder / f"{protocol}.toml"

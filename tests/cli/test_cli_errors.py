@@ -49,6 +49,7 @@ def refused(done: Done, code: int, *words: str) -> None:
     assert not [word for word in words if word not in done.err], done.err
 
 
+@pytest.mark.slow
 def test_tools_that_do_not_load_are_refused_before_a_thread_starts(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
     for name, (source, words) in TOOLS.items():
         with subtests.test(name):
@@ -57,6 +58,7 @@ def test_tools_that_do_not_load_are_refused_before_a_thread_starts(gradeloop: Co
             refused(gradeloop(*RUN, "--tools", f"{name}.py"), 2, words)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_while_it_starts_ends_the_command_with_what_it_printed_and_the_code_for_unavailable(
     gradeloop: CommandLine,
 ) -> None:
@@ -103,6 +105,7 @@ def test_every_command_that_starts_a_worker_ends_so(
             assert done.err.splitlines()[-1] == "gradeloop: the worker ended before it was ready: no marbles left"
 
 
+@pytest.mark.slow
 def test_a_command_says_on_stderr_how_long_it_has_waited_for_its_worker_and_goes_on(
     gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,12 +189,14 @@ def test_a_worker_that_cannot_start_says_why(gradeloop: CommandLine, capsys: pyt
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_without_a_key_the_models_of_this_machine_and_the_scripted_one_are_named(gradeloop: CommandLine) -> None:
     gradeloop("init", "keyless.yaml")
 
     refused(gradeloop("run", "keyless.yaml"), 2, "--model ollama:qwen3 once Ollama serves it", "scripted:any", "gradeloop demo")
 
 
+@pytest.mark.slow
 def test_a_server_of_this_machine_that_does_not_listen_is_said_at_once(gradeloop: CommandLine) -> None:
     gradeloop("init", "local.yaml")
 

@@ -65,6 +65,7 @@ GATES = [
 ]
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_the_gate(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
     for outputs, flags, code, results in GATES:
         with subtests.test(results):
@@ -152,6 +153,7 @@ def test_an_answer_of_several_models_says_everywhere_which_of_them_failed(gradel
     assert (gradeloop.folder / "again.html").read_text().count('<div class="beside"') == page.count('<div class="beside"') == 8
 
 
+@pytest.mark.slow
 def test_results_go_to_files_of_every_kind_and_to_the_store(gradeloop: CommandLine) -> None:
     names = [f"out.{suffix}" for suffix in ("json", "jsonl", "csv", "xml")]
     given = [flag for name in names for flag in ("-o", name)]
@@ -185,6 +187,7 @@ def test_batches_are_listed_and_shown_down_to_a_case(gradeloop: CommandLine) -> 
     assert as_json.result["criteria"][0]["gap"] == "it is not"
 
 
+@pytest.mark.slow
 def test_a_verdict_is_paid_for_once_and_asked_anew_where_that_is_wanted(gradeloop: CommandLine) -> None:
     name = suite(gradeloop, "paid", MIXED, ["a good thing", "a bad thing"])
     gradeloop("eval", name)
@@ -218,6 +221,7 @@ def test_an_outage_pauses_the_batch_counts_nobody_as_failed_and_it_ends_once_it_
     assert "Results: 60 passed of 60" in resumed.out
 
 
+@pytest.mark.slow
 def test_errors_and_failures_are_run_again(gradeloop: CommandLine) -> None:
     batch = batch_of(gradeloop("eval", suite(gradeloop, "again", [*MIXED, passes("only of again")], ["good", "bad", "odd"])))
     suite(gradeloop, "again", [passes(), fails("bad")], [])
@@ -412,6 +416,7 @@ def test_a_worker_with_another_store_is_found_out(gradeloop: CommandLine, tmp_pa
     assert "its worker uses another store; set GRADELOOP_STORE here to the worker's value" in done.err
 
 
+@pytest.mark.slow
 def test_a_worker_of_ours_that_has_ended_is_started_again_to_take_the_cases(gradeloop: CommandLine) -> None:
     name = suite(gradeloop, "ended", [passes()], ["good"])
     assert gradeloop("eval", name).code == 0

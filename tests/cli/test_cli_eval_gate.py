@@ -83,6 +83,7 @@ def test_errors_come_before_the_corrected_rate(gradeloop: CommandLine) -> None:
     assert (done.code, "INCONCLUSIVE: 1 error" in done.out) == (3, True), done.err
 
 
+@pytest.mark.slow
 def test_a_batch_that_runs_again_loses_its_corrected_rate(gradeloop: CommandLine) -> None:
     said = ("--labels", labels(gradeloop, ["good one", "bad one"], "two.jsonl"), "--pass-rate", "0.1", "--allow-errors", "1")
     done = gradeloop("eval", suite(gradeloop, ["good one", "bad one", "odd one"], "again"), *said)

@@ -64,6 +64,7 @@ def test_the_page_of_commands_is_written_from_them() -> None:
     assert PAGE.read_text() == build_reference(), "run make docs"
 
 
+@pytest.mark.slow
 def test_the_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = build_reference()
     monkeypatch.setenv("COLUMNS", "40")
@@ -159,6 +160,7 @@ def test_the_shell_completes_commands_and_flags() -> None:
     assert completed("gradeloop eval --scr") == ["--scripted"]
 
 
+@pytest.mark.slow
 def test_a_shell_is_answered_with_completions_and_the_script_that_asks_for_them() -> None:
     for given, arguments, said in (
         ({"_GRADELOOP_COMPLETE": "complete_bash", "COMP_WORDS": "gradeloop ev", "COMP_CWORD": "1"}, (), "eval\n"),

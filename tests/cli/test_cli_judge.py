@@ -42,6 +42,7 @@ def write(gradeloop: CommandLine, name: str, value: object) -> str:
 SCRIPTED = ("--scripted", "replies.yaml")
 
 
+@pytest.mark.slow
 def test_runs_are_judged_and_told_in_a_table(gradeloop: CommandLine) -> None:
     done = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=match", "--pass-rate", "1")
 
@@ -158,6 +159,7 @@ def test_runs_that_cannot_be_read_are_told_where_runs_are_shown(gradeloop: Comma
     assert "left out: many.jsonl, line 4: no JSON" in done.out
 
 
+@pytest.mark.slow
 def test_results_are_json_lines_in_a_pipe_and_in_a_file_and_are_not_paid_for_again(gradeloop: CommandLine) -> None:
     write(gradeloop, "other.yaml", FRANCE | {"name": "the same but for its name", "n_rollouts_per_input": 2})
     gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED)
@@ -223,6 +225,7 @@ def test_pages_and_summaries_of_judgements_name_the_judge_and_the_runs_that_are_
     assert "gradeloop judge lands/named\\@1 'some runs.jsonl' --retry errors" in (gradeloop.folder / "named.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_file_whose_name_says_no_format_is_refused_before_anything_is_judged(gradeloop: CommandLine) -> None:
     done = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "-o", "out.yml")
     twice = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "-o", "out.md", "-o", "./out.md")
@@ -255,6 +258,7 @@ CODES: dict[str, tuple[str, tuple[str, ...], int]] = {
 }
 
 
+@pytest.mark.slow
 def test_the_exit_code_says_what_came_of_it(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
     for name, (said, flags, code) in CODES.items():
         with subtests.test(name):
@@ -340,6 +344,7 @@ def test_an_edited_criterion_is_asked_alone_and_a_budget_is_more_than_nothing(gr
     assert "--budget-usd" in nothing.err
 
 
+@pytest.mark.slow
 def test_unsure_verdicts_are_neither_passed_nor_failed_and_an_escalation_judge_decides_them(gradeloop: CommandLine) -> None:
     split = FRANCE | {"rubric_text": "Of two minds.", "n_rollouts_per_input": 3, "abstain": {"label": 0.8}}
     judge = write(gradeloop, "split.yaml", split)

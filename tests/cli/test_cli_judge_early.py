@@ -50,6 +50,7 @@ def judged(
     return gradeloop("judge", judge, "runs.jsonl", *scripted, "--pass-rate", rate, *until, *flags)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "files"),
     [(("--pass", "label=match"), ("judge.yaml", "replies.yaml")), ((), ("rubric.yaml", "criteria.yaml"))],
@@ -80,6 +81,7 @@ def test_a_gate_that_most_runs_miss_fails_early(gradeloop: CommandLine) -> None:
     assert "FAILED after " in done.out
 
 
+@pytest.mark.slow
 def test_all_is_judged_after_an_early_end_and_only_the_rest_is_paid_for(gradeloop: CommandLine) -> None:
     early = judged(gradeloop, "--pass", "label=match", "--json")
     whole = gradeloop("judge", "judge.yaml", "runs.jsonl", "--grader", "scripted:judge", "--scripted", "replies.yaml", "--json")

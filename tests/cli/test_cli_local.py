@@ -75,6 +75,7 @@ def local(server: LocalServer, **config: Any) -> dict[str, Any]:
     return {"id": "openai_compatible:m", "config": {"base_url": server.url, "structured_output": True, **config}}
 
 
+@pytest.mark.slow
 async def test_promptfoos_address_of_a_local_server_works_as_it_is_written(gradeloop: CommandLine, server: LocalServer) -> None:
     config = {
         "prompts": ["My chain snapped."],
@@ -89,6 +90,7 @@ async def test_promptfoos_address_of_a_local_server_works_as_it_is_written(grade
     assert looked_at.code == 0, looked_at.err
 
 
+@pytest.mark.slow
 async def test_a_task_and_a_judge_may_name_a_local_server(gradeloop: CommandLine, server: LocalServer) -> None:
     task = {"prompt": "My chain snapped.", "generator": {"model": local(server)}}
     drafted = await run(gradeloop, "local.yaml", task, "run", "local.yaml", "--json")
@@ -127,6 +129,7 @@ async def test_a_judge_that_needs_a_schema_is_served_where_the_server_turns_out_
     assert "keeps no JSON Schema, as output_parsing_mode CONSTRAINED_DECODING needs" in refused.out + refused.err
 
 
+@pytest.mark.slow
 async def test_what_a_file_names_opens_nothing_else_of_this_machine(
     gradeloop: CommandLine, server: LocalServer, subtests: pytest.Subtests
 ) -> None:
@@ -185,6 +188,7 @@ async def test_init_writes_a_model_of_this_machine_where_no_key_is_set_and_says_
     assert checked.code == 0, checked.err
 
 
+@pytest.mark.slow
 async def test_init_prefers_no_model_of_this_machine_to_a_key_that_is_set(gradeloop: CommandLine, server: LocalServer) -> None:
     server.listed = LISTED
     wrote = await asyncio.to_thread(gradeloop, "init", "keyed.yaml", **quiet(OLLAMA_BASE_URL=server.url, ANTHROPIC_API_KEY="k"))

@@ -61,6 +61,7 @@ def evaluated(gradeloop: CommandLine, replies: list[dict[str, Any]], count: int,
     return gradeloop("eval", "alike.yaml", *flags)
 
 
+@pytest.mark.slow
 def test_the_terminal_and_the_page_of_a_batch_suggest_to_measure_a_small_judge_that_always_passes(gradeloop: CommandLine) -> None:
     alike = evaluated(gradeloop, [passes()], LEAST_ALIKE, "-o", "alike.html")
     differs = evaluated(gradeloop, [passes(), fails("bad")], LEAST_ALIKE, "-o", "differs.html")
@@ -85,6 +86,7 @@ def test_labels_that_differ_make_a_large_judge_suspicious_too(gradeloop: Command
     assert said.replace("'", "&#39;") in (gradeloop.folder / "labelled.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_judge_of_finished_runs_is_suspicious_in_the_same_way(gradeloop: CommandLine) -> None:
     runs = [
         {"id": f"r{at}", "messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": f"good {at}"}]}

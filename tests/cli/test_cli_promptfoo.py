@@ -64,6 +64,7 @@ def results(gradeloop: CommandLine, *flags: str, **variables: str) -> list[dict[
     return sorted((line for line in done.lines if "id" in line), key=lambda line: line["index"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUITE_NAMES)
 def test_without_a_name_the_folders_suite_is_run(gradeloop: CommandLine, name: str) -> None:
     suite = {"prompts": ["Greet Ada."], "tests": [{"assert": [{"type": "contains", "value": "Ada"}]}]}
@@ -192,6 +193,7 @@ def test_a_variable_of_the_command_line_is_a_default(gradeloop: CommandLine) -> 
     assert [case["vars"]["greeting"] for case in results(gradeloop, "--var", "greeting=Good=day")] == ["Good=day", "Hi"]
 
 
+@pytest.mark.slow
 def test_a_batch_is_called_as_the_flag_says(gradeloop: CommandLine) -> None:
     write(gradeloop.folder, {"c.yaml": GREETINGS})
 
@@ -203,6 +205,7 @@ def test_a_batch_is_called_as_the_flag_says(gradeloop: CommandLine) -> None:
     assert listed[0]["batch_id"].startswith("release-12-")
 
 
+@pytest.mark.slow
 def test_a_delay_makes_one_call_at_a_time(gradeloop: CommandLine) -> None:
     write(gradeloop.folder, {"promptfooconfig.yaml": GREETINGS})
 

@@ -120,6 +120,7 @@ def test_what_runs_is_found_whole(gradeloop: CommandLine) -> None:
     assert gradeloop("run", task, "--json").lines[0]["type"] == "thread"
 
 
+@pytest.mark.slow
 def test_a_file_of_tools_is_not_run_by_a_look_at_its_task(gradeloop: CommandLine, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     (gradeloop.folder / "marks.py").write_text(f"open({str(mark)!r}, 'w').close()\n\n\ndef look(draft: str) -> bool:\n    return True\n")

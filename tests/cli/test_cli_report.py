@@ -145,6 +145,7 @@ def test_the_threads_of_cases_that_loop_are_told_whole_and_a_persons_word_is_in_
     assert "It is long enough." in page(gradeloop, thread)
 
 
+@pytest.mark.slow
 def test_a_batch_writes_its_page_as_one_of_its_outputs(gradeloop: CommandLine) -> None:
     named = suite(gradeloop, "paged", [passes(), fails("bad")], ["good", "bad"])
     assert gradeloop("eval", named, "-o", "eval.html", "-o", "eval.json").code == 1
@@ -236,6 +237,7 @@ def test_an_older_page_stays_where_the_new_one_cannot_be_written(gradeloop: Comm
     assert [path.name for path in Path(folder).iterdir()] == ["page.html"]
 
 
+@pytest.mark.slow
 def test_a_case_drafted_once_has_a_page(gradeloop: CommandLine) -> None:
     spec = drafted("a haiku")
     replies = [passes(), {"role": "generator", "text": "An old silent pond."}]
@@ -259,6 +261,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return addresses
 
 
+@pytest.mark.slow
 def test_what_a_batch_says_comes_next_works(gradeloop: CommandLine, opened: list[str], subtests: pytest.Subtests) -> None:
     for replies, code, step in (([fails("bad")], 1, "report BATCH --open"), ([breaks("bad")], 3, "eval --retry errors --attach BATCH")):
         with subtests.test(step):
@@ -275,6 +278,7 @@ def test_what_a_batch_says_comes_next_works(gradeloop: CommandLine, opened: list
             assert next_of(gradeloop("batches", "show", batch).out) == words
 
 
+@pytest.mark.slow
 def test_a_judge_in_json_is_found_as_one_in_yaml_is(gradeloop: CommandLine) -> None:
     (gradeloop.folder / "judge.json").write_text(json.dumps(FRANCE, indent=2))
     (gradeloop.folder / "one line.json").write_text(json.dumps(FRANCE))
@@ -348,6 +352,7 @@ def test_whether_judgements_pass_is_said_alike_by_the_terminal_its_lines_and_eve
     assert (refused.code, "--pass and --pass-rate are for judgements" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_judge_says_itself_what_passes_and_a_page_without_a_rule_says_that_none_does(gradeloop: CommandLine) -> None:
     (gradeloop.folder / "rule.json").write_text(json.dumps(FRANCE | {"pass_if": {"label": "match"}}))
     asked = ("judge", "rule.json", "runs.jsonl", "--scripted", "replies.yaml", "--pass-rate", "1")

@@ -64,6 +64,7 @@ async def test_ctrl_c_while_a_run_is_started_or_resumed_interrupts_it(
     assert ended.result.status == "satisfied"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -83,6 +84,7 @@ def test_ctrl_c_before_there_is_a_thread_to_follow_says_what_happened(commands: 
     assert screen.text.splitlines()[-1] == f"^Cgradeloop: {words}"
 
 
+@pytest.mark.slow
 def test_a_fork_shows_its_own_events_in_its_own_time_also_when_it_is_watched_later(commands: CommandLine) -> None:
     failed, passed = (
         json.dumps({"k1": {"reason": "read", "passed": gap == "", "gap": gap}, "unjudgeable": "", "summary": "read"})
@@ -231,6 +233,7 @@ def test_a_fork_is_compared_with_its_thread_draft_by_draft(commands: CommandLine
     assert "No thread has that name either." in unknown.err
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_with_a_thread_says_so(commands: CommandLine) -> None:
     graded = commands.task("graded", [draft(0), grade(0)], thread="grp/graded")
     bare = commands.task("bare", [draft(0)], thread="bare-1", rubric=None)

@@ -12,12 +12,14 @@ from tests.conftest import ROOT
 TASKS = sorted(ROOT.glob("examples/*/task.yaml"))
 
 
+@pytest.mark.slow
 def test_every_schema_says_which_it_is_and_is_one() -> None:
     for name, schema in json_schemas().items():
         assert schema["$id"] == f"urn:gradeloop:schema:{name}"
         Draft202012Validator.check_schema(schema)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS, ids=lambda path: path.parent.name)
 def test_the_schema_of_tasks_accepts_the_examples_and_no_misspelt_key(task: Path) -> None:
     validator = Draft202012Validator(json_schemas("Task"))

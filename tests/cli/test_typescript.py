@@ -27,6 +27,7 @@ def test_the_declarations_are_those_of_the_schemas() -> None:
     assert DECLARATIONS.read_text() == contract_declarations(), "run: make docs"
 
 
+@pytest.mark.slow
 def test_the_reference_is_that_of_the_models() -> None:
     text = (ROOT / "docs" / "reference.md").read_text()
 
@@ -36,6 +37,7 @@ def test_the_reference_is_that_of_the_models() -> None:
         assert [name for name in model.model_fields if f"\n| `{name}` | " not in section] == [], model.__name__
 
 
+@pytest.mark.slow
 def test_every_field_of_the_contract_has_a_sentence() -> None:
     fields = [
         (plain_name(name), field, about.get("description", ""))

@@ -52,6 +52,7 @@ async def test_a_turn_and_its_events_are_those_of_the_async_client(served: Serve
     assert state == await served.client.state(thread)
 
 
+@pytest.mark.slow
 async def test_several_threads_use_one_client_at_once(served: Served) -> None:
     def work() -> list[str | None]:
         with SyncGradingClient.connect(task_queue=served.task_queue) as client, ThreadPoolExecutor(4) as pool:
@@ -123,6 +124,7 @@ os.waitpid(child, 0)
 """
 
 
+@pytest.mark.slow
 async def test_a_forked_process_is_told_to_connect_its_own_and_a_program_may_end_without_closing(served: Served) -> None:
     def work() -> Any:
         return subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=60)

@@ -104,6 +104,7 @@ async def test_the_state_says_how_much_of_a_stream_has_come_and_for_how_long_it_
     assert state.call_wait is None
 
 
+@pytest.mark.slow
 async def test_the_state_says_which_attempt_it_is_and_why_the_one_before_failed(client: Client) -> None:
     async with worked(client) as (served, model):
         model.plan = ["word", 503]  # a reply that was cut and paid for, whose attempt is an activity of its own, and a refusal that was not
@@ -138,6 +139,7 @@ async def test_whoever_watches_calls_is_shown_what_they_wait_for_and_then_nothin
     assert shown[-1] is None
 
 
+@pytest.mark.slow
 async def test_the_live_page_says_what_a_call_waits_for_and_is_not_made_anew_for_it(client: Client, tmp_path: Path) -> None:
     async with worked(client) as (served, model), opened(served.client, tmp_path) as browser:
         thread = await served.start(TASK)

@@ -101,6 +101,7 @@ async def test_a_watcher_goes_on_after_the_last_event_that_it_knows(served: Serv
     assert events == (await served.events(thread))[3:]
 
 
+@pytest.mark.slow
 async def test_watching_leaves_no_trace_in_the_history(served: Served) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", start=start())
@@ -143,6 +144,7 @@ async def test_a_watcher_misses_and_repeats_nothing_across_a_restart_of_the_work
     assert events[-1].status == "satisfied"
 
 
+@pytest.mark.slow
 async def test_callers_and_watchers_outlive_a_killed_server(own_server: ServerInfo) -> None:
     client = await connect(Connection(own_server.address, "default", embedded=True))
     models = answering()
@@ -401,6 +403,7 @@ async def test_pages_reach_from_an_index_on(served: Served) -> None:
     assert ([event.seq for event in events.items], events.next) == ([6], 6)
 
 
+@pytest.mark.slow
 async def test_a_stopped_call_hears_of_it_within_seconds(client: Client) -> None:
     async with serving(client, models=answering(), quick=False) as served:
         thread = a_thread()
@@ -469,6 +472,7 @@ async def test_a_status_that_no_thread_has_is_refused_with_those_that_there_are(
         await listed(served, "any", "interupted")
 
 
+@pytest.mark.slow
 async def test_a_closed_thread_is_listed_with_its_run_and_rubric_after_an_override(served: Served) -> None:
     thread = a_thread()
     result = await served.client.invoke(thread, "hello", start=start(idle_timeout=0))

@@ -138,6 +138,7 @@ def test_a_terminal_shows_the_end_of_a_draft_that_is_one_long_line() -> None:
     assert max(map(len, shown.splitlines())) <= 40
 
 
+@pytest.mark.slow
 async def test_a_grader_that_streams_tells_no_draft(client: Client) -> None:
     async with worked(client) as (served, model):
         thread = await served.start(TASK | {"grader": {"model": MODEL}, "idle_timeout": 60})

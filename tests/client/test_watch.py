@@ -37,6 +37,7 @@ async def waiting_of(served: Served, *threads: str) -> list[WaitingThread]:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_events_come_with_what_they_refer_to(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(1)
@@ -51,6 +52,7 @@ async def test_events_come_with_what_they_refer_to(served: Served) -> None:
     assert [event.evaluation for event in events if event.type == "rubric_evaluation_end"] == list(evaluations)
 
 
+@pytest.mark.slow
 async def test_a_watch_until_the_turns_end_leaves_the_thread_open(served: Served) -> None:
     thread = a_thread()
     turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start()))
@@ -76,6 +78,7 @@ async def test_a_watch_until_the_turns_end_ends_where_a_person_is_asked(served: 
     assert events[-1].type == "waiting"
 
 
+@pytest.mark.slow
 async def test_a_watcher_asks_no_worker_while_nothing_happens(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", start=start())
@@ -105,6 +108,7 @@ async def test_a_watcher_asks_no_worker_while_nothing_happens(served: Served, mo
     await asyncio.wait_for(watcher, SECONDS)
 
 
+@pytest.mark.slow
 async def test_a_watcher_hears_of_an_event_at_once(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "generator")
@@ -175,6 +179,7 @@ async def test_a_waiting_thread_whose_worker_is_gone_is_listed_with_its_problem(
     assert (found.waiting_for, found.since) == (None, found.started)
 
 
+@pytest.mark.slow
 async def test_threads_are_listed_by_status_and_start(served: Served) -> None:
     before, thread = datetime.now(UTC) - timedelta(seconds=1), a_thread()
     await served.client.invoke(thread, "hello", start=start(rubric=ASKS))

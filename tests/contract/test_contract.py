@@ -213,6 +213,7 @@ def compare(draft: str, other: str) -> bool:
     return draft == other
 
 
+@pytest.mark.slow
 async def test_what_only_the_worker_knows_is_refused_before_anybody_is_called(client: Client) -> None:
     async with serving(client, draft(), grade(), tools=[compare]) as served:
         for argument, why in UNSERVED:
@@ -221,6 +222,7 @@ async def test_what_only_the_worker_knows_is_refused_before_anybody_is_called(cl
     assert served.models.requests == []
 
 
+@pytest.mark.slow
 async def test_the_queries_page_from_where_the_reader_stands(client: Client) -> None:
     async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as served:
         thread = await served.start(request("- x"))

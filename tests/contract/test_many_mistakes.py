@@ -143,6 +143,7 @@ async def test_a_start_with_50000_malformed_messages_is_refused_and_fails_no_wor
         assert not await has_failed_tasks(thread)
 
 
+@pytest.mark.slow
 async def test_an_update_with_50000_malformed_messages_is_refused_and_the_thread_goes_on(client: Client) -> None:
     async with serving(client, draft(), grade()) as served:
         thread = await served.start(request("- three lines") | {"idle_timeout": 60})

@@ -46,6 +46,7 @@ def test_the_readme_is_short() -> None:
     assert len(text_of("README.md").split()) <= 830
 
 
+@pytest.mark.slow
 def test_no_file_names_the_host_of_a_package_index() -> None:
     folders = ("lab", "rig", "deploy", "docs", "examples", "src", "tests", "workflows", "activities", ".ci")
     files = [*ROOT.glob("*.*"), ROOT / "Makefile", *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
@@ -77,6 +78,7 @@ def test_who_reads_the_readme_without_the_repository_has_its_pages_by_the_links_
     assert set(named) <= set(find_pages())
 
 
+@pytest.mark.slow
 def test_every_link_of_the_sites_pages_leads_to_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["build_site.py", str(tmp_path)])
     runpy.run_path(str(ROOT / "deploy/site/build_site.py"), run_name="__main__")

@@ -266,6 +266,7 @@ async def test_a_verdict_is_not_reused_on_a_worker_whose_tools_have_changed(clie
     assert [criterion.by for criterion in again.evaluations[0].criteria] == ["model"]
 
 
+@pytest.mark.slow
 async def test_a_thread_that_goes_on_elsewhere_brings_its_verdicts(client: Client) -> None:
     async with serving(client, draft(), *[said(at, row(f"c{at + 1}")) for at in range(3)]) as served:
         thread = await served.start(request(EACH, idle_timeout=60))
@@ -418,6 +419,7 @@ async def test_over_a_long_transcript_one_call_of_a_model_goes_ahead(client: Cli
     assert (begun, result.status, len(asked(served))) == (together, "satisfied", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "length"), [(100, 25_000), (4, 1_000_000)])
 async def test_many_criteria_are_judged_side_by_side_also_after_a_long_message(client: Client, count: int, length: int) -> None:
     rubric = {"mode": "per_criterion", "criteria": [f"criterion {number + 1}" for number in range(count)]}

@@ -286,6 +286,7 @@ class Nest:
         return made
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_whatever_is_named_anywhere_in_a_request_is_found_and_nothing_else_is(data: st.DataObject) -> None:

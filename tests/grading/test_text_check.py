@@ -82,6 +82,7 @@ TABLE: list[tuple[str, JsonValue, str, str, str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_a_text_passes_or_the_gap_says_why(subtests: pytest.Subtests) -> None:
     for kind, value, good, bad, gap in TABLE:
         with subtests.test(kind=kind):

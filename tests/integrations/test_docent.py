@@ -274,6 +274,7 @@ print(result.output["label"], result.id)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 async def test_a_program_that_was_stopped_finds_the_judgement_under_way(
     sent: signal.Signals, models: ScriptedModels, tmp_path: Path
@@ -299,6 +300,7 @@ async def test_a_program_that_was_stopped_finds_the_judgement_under_way(
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 async def test_the_example_prints_what_the_judge_says_and_cites(models: ScriptedModels, tmp_path: Path) -> None:
     models.script(verdicts=['<response>{"label": "helpful", "explanation": "It is Paris [T0B1]."}</response>'])
     text = (Path(__file__).parents[2] / "examples" / "docent_judge" / "judge.py").read_text()

@@ -57,6 +57,7 @@ def names_the_month(call: ModelCall) -> Reply:
     return {} if "May" in (call.draft or "") else {"k1": "name the month"}
 
 
+@pytest.mark.slow
 async def test_a_function_is_called_until_its_draft_passes_and_callbacks_come_once(around: Around) -> None:
     asked, seen = list[Messages](), list[Evaluation]()
 
@@ -75,6 +76,7 @@ async def test_a_function_is_called_until_its_draft_passes_and_callbacks_come_on
     assert (poet.__name__, poet.__doc__) == ("poet", "Write of frogs.")
 
 
+@pytest.mark.slow
 async def test_a_thread_is_a_conversation_and_two_loops_do_not_mix(around: Around) -> None:
     lengths = list[int]()
 
@@ -123,6 +125,7 @@ async def test_a_cancelled_caller_interrupts_the_run_and_the_next_call_resumes_i
         assert [message.role for message in (await client.messages(thread)).items] == ["user", "assistant"]
 
 
+@pytest.mark.slow
 async def test_events_come_as_they_happen(around: Around) -> None:
     @around()
     async def poet(messages: Messages) -> str:
@@ -263,6 +266,7 @@ print(poet.sync("Write.").output, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 async def test_a_program_that_was_stopped_goes_on_where_it_was(sent: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.replace("MODEL", MODEL))

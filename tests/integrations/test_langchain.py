@@ -460,6 +460,7 @@ with SqliteSaver.from_conn_string("checkpoints.sqlite") as saver:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 async def test_a_program_that_was_stopped_goes_on_where_it_was(models: ScriptedModels, sent: signal.Signals, tmp_path: Path) -> None:
     models.script(verdicts=lambda call: {} if call.step else ToolUse("look_up", {"word": "May"}))
@@ -491,6 +492,7 @@ def asking(models: ScriptedModels, **settings: Any) -> BaseChatModel:
     return ChatOpenAI(model="scripted", base_url=models.url, api_key="sk-no-key", max_retries=0, **settings)
 
 
+@pytest.mark.slow
 async def test_a_chat_model_judges_in_this_process_with_its_own_key_and_tools(models: ScriptedModels, served: WorkerProcess) -> None:
     async def look_up(word: str) -> str:
         """Look a word up."""
@@ -563,6 +565,7 @@ class Renamed(RubricMiddleware[Any, Any]):
         super().__init__(model=MODEL, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drafts")
 async def test_the_programs_of_the_page_and_the_example_run(capsys: pytest.CaptureFixture[str], models: ScriptedModels) -> None:
     models.script(verdicts=lambda call: names_the_month(call) if call.step else ToolUse("count_lines", {"text": "May"}))
@@ -606,6 +609,7 @@ async def test_the_program_before_prints_the_same_with_deepagents_own_middleware
     assert capsys.readouterr().out.splitlines() == PRINTED
 
 
+@pytest.mark.slow
 def test_the_example_differs_from_the_program_before_it_by_its_import_alone() -> None:
     def code(name: str) -> list[str]:
         text = (ROOT / "examples" / "deep_agent" / name).read_text()

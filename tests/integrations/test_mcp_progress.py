@@ -106,6 +106,7 @@ async def test_a_call_whose_model_takes_its_time_says_so(
     assert any(text.endswith("0 of 1 judgement made; a model is asked, and has not answered yet") for _, text in noted.told)
 
 
+@pytest.mark.slow
 async def test_a_cancelled_call_is_told_nothing_more_and_its_judgement_is_read_and_counted_later(
     client: TemporalClient, models: FailingModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ async def test_ten_clients_at_once_over_http_get_their_own_verdicts(models: Scri
     assert results == ["needs_revision", "satisfied"] * 5
 
 
+@pytest.mark.slow
 async def test_clients_that_shake_hands_are_served_as_those_that_do_not(models: ScriptedModels) -> None:
     models.script(drafts=["Newts.", "Newts in May."], verdicts=names_the_month)
     noted: list[float] = []

@@ -40,6 +40,7 @@ def called(output: object, rubric: object = "is kind", options: Any = MODELLED) 
     return call_api("promptfoo's own prompt", options, {"vars": {"output": output, "rubric": rubric}})
 
 
+@pytest.mark.slow
 def test_an_llm_rubric_is_one_criterion_with_its_score_and_reason(models: ScriptedModels) -> None:
     good, bad = called("Yes, please."), called("No.")
 
@@ -68,6 +69,7 @@ def test_what_is_no_verdict_is_an_error(subtests: pytest.Subtests) -> None:
             assert why in answer["error"]
 
 
+@pytest.mark.slow
 def test_json_that_promptfoo_has_parsed_is_judged_as_text(models: ScriptedModels) -> None:
     called({"word": "please"}, {"style": "kind"})
 

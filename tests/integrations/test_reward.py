@@ -36,6 +36,7 @@ def names_the_month(call: ModelCall) -> Reply:
     return {} if "May" in (call.draft or "") else {"k1": "name the month"}
 
 
+@pytest.mark.slow
 async def test_a_reward_is_the_score_with_its_rows(reward: RewardFunction) -> None:
     good, bad = await asyncio.gather(reward("Write.", "Frogs in May."), reward.graded("Write.", "Frogs."))
 
@@ -163,6 +164,7 @@ def test_a_judge_without_a_score_and_a_bad_rubric_are_refused_at_once(reward: Re
         gradeloop.reward("", MODEL)
 
 
+@pytest.mark.slow
 def test_tool_calls_of_a_completion_are_judged_too() -> None:
     call: dict[str, Any] = {"id": "t", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     completion: list[dict[str, Any]] = [

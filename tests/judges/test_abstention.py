@@ -24,6 +24,7 @@ SPLIT: dict[str, Any] = FRANCE | {"n_rollouts_per_input": 3, "abstain": {"label"
 TWO_OF_THREE = tuple(answers(said, at, usage={"input": 100, "output": 10}) for at, said in enumerate((MATCH, MATCH, NO_MATCH)))
 
 
+@pytest.mark.slow
 async def test_a_verdict_of_two_of_three_votes_is_unsure_in_a_workflow_and_in_a_batch(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *TWO_OF_THREE) as batches:
         judge = Judge(SPLIT, client, task_queue=batches.served.task_queue)
@@ -77,6 +78,7 @@ async def test_an_escalation_judge_decides_what_is_unsure_once_within_the_budget
     assert again.output == rich.output
 
 
+@pytest.mark.slow
 async def test_an_unsure_verdict_stays_one_where_the_escalation_judge_fails(client: Client, tmp_path: Path) -> None:
     run, found = parse_run("unescalated"), list[RunVerdict]()
 

@@ -307,6 +307,7 @@ def test_a_quote_that_never_ends_is_flagged() -> None:
         assert (only(text).verified, only(text).problem) == (False, OPEN_ENDED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["[T0B0:<RANGE>", "[T0B1:<RANGE>no</RANGE>]", "[T0B1:<RANGE>x  y</RANGE>] ", "[ [ [", "[T0B1", "[R0M."])
 def test_an_answer_full_of_citations_over_a_large_run_is_read_in_time(unit: str) -> None:
     run = run_of("x", "a b \n" * 50_000)

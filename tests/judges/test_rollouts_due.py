@@ -55,6 +55,7 @@ def test_every_sequence_of_two_values_comes_to_the_output_of_all(count: int) -> 
         assert asked < count * 2**count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quorum", [None, *(pytest.param(quorum, marks=pytest.mark.slow) for quorum in (1, 4))])
 def test_every_sequence_with_lacking_keys_and_invalid_answers_comes_to_the_output_of_all(quorum: int | None) -> None:
     judge = judge_of(5, {"flag": {"type": "boolean"}}, required=("label",), **({} if quorum is None else {"quorum": quorum}))

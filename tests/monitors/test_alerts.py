@@ -77,6 +77,7 @@ def test_the_more_first_runs_the_smaller_a_fall_that_is_seen() -> None:
     assert watch(monitor(every=86_400, baseline_runs=100), counts) == []
 
 
+@pytest.mark.slow
 def test_rates_that_vary_from_tick_to_tick_raise_nothing() -> None:
     """A mean of 0.90, which keeps the limit, with a standard deviation of 0.05 between ticks."""
     dice = random.Random(5)

@@ -132,6 +132,7 @@ def test_a_change_of_the_judges_model_shows_in_the_anchors_and_alerts_say_that_t
     assert moved.count("judge") >= 0.8 * len(moved) > 0
 
 
+@pytest.mark.slow
 def test_a_change_that_leaves_the_rate_almost_as_it_is_shows_in_the_anchors_first() -> None:
     """A model that fails more of the good and passes more of the bad ones is seen although the rate hardly moves."""
 
@@ -150,6 +151,7 @@ def test_a_change_that_leaves_the_rate_almost_as_it_is_shows_in_the_anchors_firs
     assert len(before) >= 0.95 * len(found)
 
 
+@pytest.mark.slow
 def test_a_change_of_the_world_is_called_that_and_leaves_the_anchors_quiet() -> None:
     found = [Simulated(seed, steady, lambda number: 0.95 if number < CHANGE else 0.7) for seed in range(20)]
     for one in found:

@@ -29,6 +29,7 @@ async def backfill(monitor: Watched, **more: Any) -> BackfillReport:
     return await MonitorSchedules(monitor.batches.client).backfill(call, monitor.batches.served.task_queue)
 
 
+@pytest.mark.slow
 async def test_what_the_sample_left_out_is_judged_outside_of_the_rate_and_nothing_twice(client: Client, tmp_path: Path) -> None:
     names = [f"run-{number}" for number in range(20)]
     async with watched(client, tmp_path, fails("run-3"), passes(), sample=0.5) as monitor:
@@ -65,6 +66,7 @@ async def test_an_error_is_judged_again_and_the_share_of_the_monitor_counts(clie
     assert (found.read, found.done, found.chosen, found.left_out) == (2, 1, 1, 0)
 
 
+@pytest.mark.slow
 async def test_a_tick_takes_few_of_a_backfill_and_its_own_runs_come_first(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def read(cursor: str | None = None, until: str | None = None, **more: Any) -> li
     return list(read_source(source if "quiet" in more else source.model_copy(update={"quiet": 0}), cursor, until=until))
 
 
+@pytest.mark.slow
 def test_a_bucket_is_read_on_behind_its_cursor(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LISTED", 2)  # so that one tick lists it several times
     for number in range(5):
@@ -105,6 +106,7 @@ def test_more_objects_than_a_listing_has_are_all_read_and_one_that_is_replaced_i
     assert ids(second) == ["new"]
 
 
+@pytest.mark.slow
 def test_an_object_that_may_not_be_read_is_named_and_none_is_passed_over(s3: Any) -> None:
     put(s3, "a.jsonl", "a")
     put(s3, "b.jsonl", "b")

@@ -53,6 +53,7 @@ def names_of(count: int) -> list[str]:
     return [f"finished-{number}-{uuid4()}" for number in range(count)]
 
 
+@pytest.mark.slow
 async def test_finished_threads_are_read_on_behind_their_cursor(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     names = names_of(5)
     async with finished(client, *names[:3]) as served:
@@ -70,6 +71,7 @@ async def test_finished_threads_are_read_on_behind_their_cursor(client: Client, 
     assert (run.transcripts[0].messages[0].content, run.metadata["status"]) == (f"Say {names[0]}.", "satisfied")
 
 
+@pytest.mark.slow
 async def test_threads_are_chosen_by_status_and_rubric(client: Client) -> None:
     graded, plain = names_of(2)
     async with finished(client, graded) as served:

@@ -18,6 +18,7 @@ from tests.monitors.test_monitoring import watched
 from tests.rig.batches import fails, passes
 
 
+@pytest.mark.slow
 async def test_failed_runs_and_as_many_that_passed_wait_for_a_label_and_the_task_has_no_verdict(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, fails("bad"), passes()) as monitor:
         labels = MonitorLabels(monitor.batches.store)
@@ -45,6 +46,7 @@ async def test_failed_runs_and_as_many_that_passed_wait_for_a_label_and_the_task
     assert [row.agent_run_id for row in found.disagreements] == ["x"]
 
 
+@pytest.mark.slow
 async def test_every_monitor_with_runs_to_label_is_listed_and_one_whose_runs_have_labels_is_not(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, fails("bad"), passes()) as monitor:
         labels = MonitorLabels(monitor.batches.store)

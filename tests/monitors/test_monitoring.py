@@ -120,6 +120,7 @@ async def test_runs_of_a_folder_are_judged_once_each(client: Client, tmp_path: P
         assert monitor.calls == 4
 
 
+@pytest.mark.slow
 async def test_a_second_monitor_pays_for_nothing_that_was_judged(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, passes()) as monitor:
         monitor.write("a.jsonl", "a", "b")
@@ -132,6 +133,7 @@ async def test_a_second_monitor_pays_for_nothing_that_was_judged(client: Client,
         assert (found.rate.judged, monitor.calls) == (2, 2)
 
 
+@pytest.mark.slow
 async def test_what_a_terminated_tick_has_collected_is_judged_by_the_next(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, passes()) as monitor:
         monitor.write("a.jsonl", "a", "b")
@@ -167,6 +169,7 @@ async def test_a_day_that_is_paid_up_begins_no_call_and_what_is_left_out_is_coun
         assert second.waiting == first.ticks[0].unjudged + 1
 
 
+@pytest.mark.slow
 async def test_what_the_budget_left_out_is_judged_first_within_that_of_the_next_day(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +211,7 @@ async def test_what_an_outage_left_out_is_judged_once_it_is_over(client: Client,
     assert (back.rate.judged, back.ticks[0].late, back.waiting) == (2, 2, 0)
 
 
+@pytest.mark.slow
 async def test_what_waits_for_a_week_is_given_up(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, breaks(kind="connection"), settings={"outage_timeout": 0.3}) as monitor:
         monitor.write("a.jsonl", "a")
@@ -221,6 +225,7 @@ async def test_what_waits_for_a_week_is_given_up(client: Client, tmp_path: Path)
         assert [run.verdict for run in await monitor.reader.runs(monitor.name)] == ["unjudged"]
 
 
+@pytest.mark.slow
 async def test_errors_are_never_verdicts(client: Client, tmp_path: Path) -> None:
     broken = {"role": "grader", "error": {"kind": "auth", "message": "as it was told to"}}
     async with watched(client, tmp_path, broken) as monitor:
@@ -231,6 +236,7 @@ async def test_errors_are_never_verdicts(client: Client, tmp_path: Path) -> None
         assert (found.rate.judged, found.ticks[0].errors) == (0, 2)
 
 
+@pytest.mark.slow
 async def test_a_judge_by_a_schema_passes_what_its_rule_says(client: Client, tmp_path: Path) -> None:
     said = {"role": "grader", "text": '<response>{"label": "match", "explanation": "x"}</response>'}
     async with watched(client, tmp_path, said, judge=FRANCE, passes=["label=match"]) as monitor:
@@ -270,6 +276,7 @@ async def test_a_source_that_cannot_be_read_is_a_problem_of_the_tick(client: Cli
         assert "does not exist" in (found.ticks[0].problem or "")
 
 
+@pytest.mark.slow
 async def test_a_schedule_begins_ticks_until_it_is_paused(client: Client, tmp_path: Path) -> None:
     schedules = MonitorSchedules(client)
     async with watched(client, tmp_path, passes()) as monitor:

@@ -88,6 +88,7 @@ STORIES: dict[str, Callable[[ServerInfo, Path], Awaitable[WorkflowHistory]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORIES)
 async def test_a_recorded_tick_or_backfill_replays(name: str, temporal_server: ServerInfo, tmp_path: Path) -> None:
     for lacking in missing(FOLDER, [name]):

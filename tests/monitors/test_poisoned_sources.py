@@ -163,6 +163,7 @@ async def test_a_watermark_behind_which_nothing_is_read_stops_no_row(
     assert next(item.run for item in first if item.run).metadata["until"] == "infinity"
 
 
+@pytest.mark.slow
 def test_a_bucket_of_hostile_objects_is_read_around_them(s3: Any) -> None:
     for at, line in enumerate(LINES.values()):
         s3.put_object(Bucket="runs", Key=f"b-{at}.jsonl", Body=line)

@@ -52,6 +52,7 @@ KINDS: dict[str, tuple[str, list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_rows_are_read_on_from_their_watermark_with_those_of_the_same_value(server_url: str, zone: str, subtests: pytest.Subtests) -> None:
     execute(server_url, f"ALTER DATABASE {server_url.rpartition('/')[2]} SET timezone TO '{zone}'")
@@ -142,6 +143,7 @@ def test_a_backfill_begins_at_a_value_of_the_watermark(server_url: str) -> None:
         assert ids(list(read_source(source(), place_since(source(), since, str(cursor)), environment))) == ["r1"], kind
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_lost_mid_way_is_refused_with_the_cure_and_read_on_behind_what_came(server_url: str) -> None:
     execute(
         server_url,

@@ -54,6 +54,7 @@ async def test_a_source_is_read_on_from_its_cursor_and_narrowed_by_attributes(ur
     assert of_none[-1].cursor == second[-1].cursor
 
 
+@pytest.mark.slow
 async def test_a_monitor_judges_what_was_received_once(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, fails("wrong"), passes()) as batches, receiver(str(batches.store._url)) as found:
         name = f"m-{uuid4().hex[:8]}"
@@ -89,6 +90,7 @@ async def started_receiver(**variables: str) -> asyncio.subprocess.Process:
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_worker_of_the_role_serves_its_metrics(tmp_path: Path) -> None:
     metrics, port = _free_port(), _free_port()
     variables = {"GRADELOOP_STORE": f"sqlite:///{tmp_path}/s.db", "GRADELOOP_RECEIVER__ADDRESS": f"127.0.0.1:{port}"}

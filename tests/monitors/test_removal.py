@@ -94,6 +94,7 @@ async def test_a_tenant_goes_with_its_monitors_and_their_schedules_and_others_st
     assert await histories(client, f"{theirs.name}-")
 
 
+@pytest.mark.slow
 async def test_a_batch_and_a_judgement_go_with_the_runs_that_they_are_of(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, passes()) as monitor:
         for name in "abc":

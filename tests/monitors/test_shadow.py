@@ -43,6 +43,7 @@ async def test_two_judges_judge_the_same_sample_and_the_second_moves_no_rate(cli
     assert monitor.calls == 16
 
 
+@pytest.mark.slow
 async def test_a_monitor_without_a_second_judge_compares_nothing(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, passes()) as monitor:
         monitor.write("a.jsonl", "a")

@@ -96,6 +96,7 @@ async def test_all_pools_are_closed(pools: list[Pool]) -> None:
     assert [pool.closed for pool in pools] == [True] * 3
 
 
+@pytest.mark.slow
 async def test_connections_are_used_again_and_hundreds_of_requests_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(httpx2, "Limits", partial(httpx2.Limits, keepalive_expiry=240))  # not the 5 seconds of a quick machine
     connections: set[object] = set()

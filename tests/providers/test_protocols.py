@@ -94,6 +94,7 @@ async def run(gradeloop: CommandLine, server: ModelServer, provider: str) -> tup
     return await asyncio.to_thread(gradeloop, "run", name, "--json", **variables), list(server.requests)
 
 
+@pytest.mark.slow
 async def test_all_protocols_give_the_same_result(gradeloop: CommandLine, server: ModelServer) -> None:
     ended, requests = zip(*[await run(gradeloop, server, provider) for provider in PROTOCOLS], strict=True)
     results = [outcome_of(done) for done in ended]
@@ -108,6 +109,7 @@ async def test_all_protocols_give_the_same_result(gradeloop: CommandLine, server
         assert [request["model"] for request in asked] == ["writer", "judge", "judge", "writer", "judge", "judge"]
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_report_usage_leaves_it_unknown_and_not_zero(
     gradeloop: CommandLine, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

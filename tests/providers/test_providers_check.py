@@ -319,6 +319,7 @@ def test_the_environment_shows_no_key() -> None:
     assert not any(key in repr(environment) for key in environment.secrets)
 
 
+@pytest.mark.slow
 def test_asking_whether_a_model_can_be_called_imports_no_sdk() -> None:
     script = (
         "import sys; from activities.providers import Providers; from activities.providers.environment import Environment;"

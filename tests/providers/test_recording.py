@@ -37,6 +37,7 @@ async def recorded(client: Client, file: Path, models: Models) -> RunResult:
     return result
 
 
+@pytest.mark.slow
 async def test_what_was_said_is_on_file_and_can_be_played(client: Client, tmp_path: Path) -> None:
     replies = [draft(text="two\nlines"), wants("grader", "look"), grade(0, row("c1", "more"), step=1), draft(1), grade(1)]
     models = Models(replies, {"OPENAI_API_KEY": SECRET})
@@ -82,6 +83,7 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     return commands
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["openai", pytest.param("openai_compatible", marks=pytest.mark.slow)])
 async def test_a_run_on_a_real_protocol_is_played_back_without_key_or_server(gradeloop: CommandLine, provider: str) -> None:
     async with serving(STORY) as server:

@@ -109,6 +109,7 @@ def differs(place: Place, text: str, rubric: Rubric | None) -> str | None:
     return None if shown == [shown[0]] * len(shown) else f"{place.name}: {text or 'no text'}, rubric {rubric}"
 
 
+@pytest.mark.slow
 def test_a_sample_of_turns_and_rubrics_does_the_same_through_every_door() -> None:
     chosen = random.Random(17).sample(EVERYWHERE, SAMPLE)
 
@@ -121,6 +122,7 @@ def test_a_turn_or_a_rubric_does_the_same_through_every_door(place: Place) -> No
     assert [found for here, given in EVERYWHERE if here == place and (found := differs(place, *given))] == []
 
 
+@pytest.mark.slow
 @over("place", [place for place in (*AT_REST, *CLOSED) if place.name in {"idle with a draft", "waiting for a decision", "closed"}])
 def test_a_start_that_names_the_rubric_in_force_judges_nothing_again(place: Place) -> None:
     starts_with_the_rubric_in_force(place)

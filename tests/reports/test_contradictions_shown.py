@@ -60,6 +60,7 @@ def test_a_row_that_contradicts_itself_has_a_note(place: str) -> None:
     assert NOTE not in SHOWN[place](None)  # nobody knows what was asked
 
 
+@pytest.mark.slow
 def test_judgements_have_it_in_their_table_and_page_and_check_judge_counts_them(commands: CommandLine) -> None:
     said = verdict(judged_row("c1", reason="There is none. The criterion is not met."))
     files: dict[str, object] = {

@@ -117,6 +117,7 @@ def test_a_diff_names_every_criterion_that_regressed(tmp_path: Path) -> None:
     assert "mend what regressed, run the suite again, then" in html
 
 
+@pytest.mark.slow
 def test_how_often_a_criterion_failed_is_written_as_every_other_number() -> None:
     html = page([*(case(at, "failed") for at in range(1_100)), *(case(at) for at in range(1_100, 1_200))])
 

@@ -119,6 +119,7 @@ async def test_a_tool_of_a_grader_that_is_asked_about_several_criteria_is_for_no
     assert [(tool.role, tool.criterion, tool.iteration) for tool in story.tools] == [("grader", None, 0)]
 
 
+@pytest.mark.slow
 async def test_what_a_tool_raises_is_told_as_its_failure(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["broken"]
@@ -132,6 +133,7 @@ async def test_what_a_tool_raises_is_told_as_its_failure(client: Client) -> None
     assert (use.failed, use.output, use.arguments) == (True, "ValueError: no book here", {"at": "book"})
 
 
+@pytest.mark.slow
 async def test_a_check_that_cannot_decide_is_an_error_and_no_verdict(client: Client) -> None:
     def check(draft: str) -> bool:
         """Check."""
@@ -151,6 +153,7 @@ async def test_a_check_that_cannot_decide_is_an_error_and_no_verdict(client: Cli
     assert "the disk is full" in (story.error or "")
 
 
+@pytest.mark.slow
 async def test_large_output_is_told_by_head_and_tail_with_its_size(client: Client) -> None:
     def read() -> str:
         """Read."""
@@ -207,6 +210,7 @@ async def test_a_tool_elsewhere_is_told_under_the_name_that_the_model_knows(clie
     assert (use.failed, use.output) == (fails, "LibraryError: no such book" if fails else '{"word":"spring"}')
 
 
+@pytest.mark.slow
 async def test_a_call_that_nobody_made_is_no_evidence(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["peek"]
@@ -303,6 +307,7 @@ async def test_a_criterion_about_which_nobody_was_asked_is_not_said_to_be_a_pers
     assert '<span class="tag person">' not in run_page(story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passed", [True, False])
 async def test_what_people_made_of_the_verdict_stands_beside_it(client: Client, passed: bool) -> None:
     grades = [grade(0, row("c1", "two lines") if passed else row("c1"))]
@@ -372,6 +377,7 @@ def looking(models: Models, passes_from: int) -> None:
 LOOKING = {"grader": {"model": "scripted:judge", "tools": ["peek"]}}
 
 
+@pytest.mark.slow
 async def test_a_thread_that_goes_on_from_its_checkpoint_has_the_evidence_of_before(client: Client) -> None:
     models = answering()
     looking(models, 1)
@@ -413,6 +419,7 @@ async def test_a_call_whose_run_was_ended_under_it_is_told_as_lost(client: Clien
     assert [(us.failed, us.output, us.seconds) for us in closed_uses] == [(True, LOST, None)]
 
 
+@pytest.mark.slow
 async def test_a_thread_that_went_through_several_temporal_runs_has_all_its_evidence(impatient: Client) -> None:
     models = answering()
     looking(models, 7)

@@ -129,6 +129,7 @@ def test_there_are_forty_attacks_in_each_sandbox() -> None:
     assert min(len(HOSTILE), len(JAVASCRIPT)) >= 40
 
 
+@pytest.mark.slow
 def test_inline_javascript_returns_its_expression_or_what_it_returns(subtests: pytest.Subtests) -> None:
     rows: list[Engine] = ["node", "quickjs"]
     rows2: list[tuple[str, object]] = [

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import gradeloop.text
 from gradeloop.sandbox import processes
 
 
+@pytest.mark.slow
 def test_a_process_whose_caller_has_gone_meanwhile_ends_without_a_word() -> None:
     root = str(Path(gradeloop.text.__file__).parents[1])
     request = {"root": root, "module": "gradeloop.text", "function": "clip", "arguments": {"text": "x"}, "seconds": 5}

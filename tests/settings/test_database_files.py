@@ -7,6 +7,7 @@ import pytest
 from gradeloop.settings.paths import close_database
 
 
+@pytest.mark.slow
 def test_a_journal_that_another_process_removes_meanwhile_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda _: True)  # as it was when somebody looked
 

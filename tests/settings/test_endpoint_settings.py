@@ -122,6 +122,7 @@ def test_a_mistake_is_told_by_its_place_and_shows_no_key(folder: Path, subtests:
             assert "canary" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_model_is_looked_up_as_its_endpoint_says(folder: Path, subtests: pytest.Subtests) -> None:
     rows: list[tuple[str, tuple[str, str]]] = [
         ("bedrock:anthropic.claude-haiku-4-5-20251001-v1:0", ("anthropic", "claude-haiku-4-5-20251001")),

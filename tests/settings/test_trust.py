@@ -222,6 +222,7 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     return commands
 
 
+@pytest.mark.slow
 def test_a_run_in_a_cloned_folder_runs_none_of_its_code_until_it_is_trusted(gradeloop: CommandLine) -> None:
     mark = gradeloop.folder / "ran"
     task = gradeloop.task("story", [draft("A draft."), verdict()])
@@ -238,6 +239,7 @@ def test_a_run_in_a_cloned_folder_runs_none_of_its_code_until_it_is_trusted(grad
     assert mark.exists()
 
 
+@pytest.mark.slow
 def test_a_thread_that_goes_on_after_the_code_has_changed_runs_none_of_the_new_code(gradeloop: CommandLine) -> None:
     mark = gradeloop.folder / "ran"
     assert gradeloop("trust").code == 0

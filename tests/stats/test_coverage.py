@@ -138,6 +138,7 @@ def test_with_as_many_labels_as_are_wanted_the_interval_decides() -> None:
     assert half < 1.2 * wanted / 2 + 10
 
 
+@pytest.mark.slow
 def test_abstention_keeps_its_risk() -> None:
     """A judge right with probability equal to its confidence: the error of what it decides stays below the risk in 95 of 100 choices."""
     generator = random.Random(6)

@@ -46,6 +46,7 @@ def share_of_alarms(series: list[list[int]], find: Callable[[list[int]], int | N
     return sum(find(one) is not None for one in series) / len(series)
 
 
+@pytest.mark.slow
 def test_a_quiet_series_raises_no_alarm() -> None:
     assert share_of_alarms(quiet(15, 0.95, seed=1), lambda one: first_alarm(DriftTest(0.95), one)) == 0
 
@@ -58,6 +59,7 @@ def test_rates_that_vary_between_windows_raise_no_alarm() -> None:
     assert share_of_alarms(series, lambda one: first_alarm(DriftTest(0.9), one)) == 0
 
 
+@pytest.mark.slow
 def test_a_daily_cycle_is_known_after_a_day_and_raises_hardly_any_alarm() -> None:
     """At most 5 % are promised; of 20 more than 4 raise one with a probability below 0.3 %."""
     random = np.random.default_rng(6)
@@ -142,6 +144,7 @@ def test_windows_of_one_run_say_nothing_of_the_variance_between_windows() -> Non
     assert spread.variance(0.9, 64) < 0.03
 
 
+@pytest.mark.slow
 def test_a_better_rate_is_no_decline() -> None:
     assert share_of_alarms(quiet(50, 0.97, seed=3), lambda one: first_alarm(DriftTest(0.95), one)) == 0
 
@@ -168,6 +171,7 @@ def test_a_fall_from_95_to_90_percent_is_found_soon_however_late_it_comes() -> N
     assert max(late) <= 40
 
 
+@pytest.mark.slow
 def test_a_great_fall_is_found_within_a_few_windows_also_where_rates_vary() -> None:
     assert max(delays(500, 0.5)) <= 4
     assert np.median(delays(200, 0.8, deviation=0.05)) <= 15
@@ -185,6 +189,7 @@ def test_the_all_clear_comes_when_the_rate_is_above_its_target_again() -> None:
     assert np.median([alarm for alarm in found if alarm]) <= 35
 
 
+@pytest.mark.slow
 def test_a_baseline_that_is_estimated_does_not_cry_wolf() -> None:
     random, alarms = np.random.default_rng(6), 0
     for deviation in (0.0, 0.05):

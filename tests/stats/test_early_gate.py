@@ -60,6 +60,7 @@ def test_nothing_changes_what_is_decided() -> None:
     assert known.asked < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("passing", "truth"), [(89, "failed"), (90, "passed")])
 def test_at_the_wanted_rate_it_is_wrong_in_one_of_twenty_suites_at_most(passing: int, truth: str) -> None:
     generator, said = random.Random(truth), [True] * passing + [False] * (100 - passing)
@@ -74,6 +75,7 @@ def test_at_the_wanted_rate_it_is_wrong_in_one_of_twenty_suites_at_most(passing:
     assert wrong / SUITES <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / SUITES)
 
 
+@pytest.mark.slow
 def test_less_is_asked_the_clearer_the_answer_is() -> None:
     shares = [share_asked(500, 0.9, rate) for rate in (0.97, 0.93, 0.9)]
 

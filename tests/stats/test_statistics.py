@@ -35,6 +35,7 @@ def table(seed: int, *, values: int = 4) -> tuple[list[int], list[int], Counter[
     return first, second, Counter(zip(first, second, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # statsmodels' standard error of a kappa of 1
 @pytest.mark.parametrize("values", [2, 3, 5])
 def test_kappas_are_scikit_learns_and_statsmodels(values: int) -> None:
@@ -48,6 +49,7 @@ def test_kappas_are_scikit_learns_and_statsmodels(values: int) -> None:
         assert cohen_kappa(counts) == pytest.approx(cohens_kappa(matrix).kappa)
 
 
+@pytest.mark.slow
 def test_the_f1_of_sets_is_scikit_learns() -> None:
     generator = random.Random(1)
     for _ in range(SETS):

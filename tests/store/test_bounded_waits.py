@@ -96,6 +96,7 @@ def wire_tasks() -> list[str]:
     return [name for name in map(repr, asyncio.all_tasks()) if "Wire.serve" in name]
 
 
+@pytest.mark.slow
 async def test_a_silent_connection_is_kept_until_the_wire_is_taken_away() -> None:
     """A task that only its own sockets know is collected with them, in the middle of another test."""
 

@@ -275,6 +275,7 @@ async def test_a_store_of_an_earlier_version_that_many_open_at_once_is_upgraded_
     assert kept == 5
 
 
+@pytest.mark.slow
 @ON_EITHER
 @pytest.mark.parametrize("dump", ["version_1", pytest.param(None, marks=pytest.mark.slow)], ids=["an earlier version", "a new one"])
 def test_processes_that_open_a_store_at_once_all_find_it(url: str, dump: str | None, tmp_path: Path) -> None:
@@ -305,6 +306,7 @@ def test_processes_that_open_a_store_at_once_all_find_it(url: str, dump: str | N
     assert ended == [(f"{NEXT}\n", "")] * 2
 
 
+@pytest.mark.slow
 def test_a_store_of_today_is_opened_without_alembic(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path / 'today.db'}")
     store.do(version_of)

@@ -119,6 +119,7 @@ def test_each_loop_gets_its_own_results(url: str) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_a_store_that_nobody_holds_any_more_closes_its_connections(url: str) -> None:
     forgotten, closed = Store(url), list[object]()
 

@@ -347,6 +347,7 @@ def test_variables_that_are_files_of_code_are_what_their_functions_return(tmp_pa
         assert re.search(r"vars\.a: a\.py returned .+; return \{output\}", refusal(tmp_path, text, ALLOWED, name=NAME, **wrong))
 
 
+@pytest.mark.slow
 def test_a_variable_in_typescript_is_what_it_returns_or_is_refused_with_the_node_that_it_needs(tmp_path: Path) -> None:
     asked = ["node", "--print", "require('module').stripTypeScriptTypes('let a: 1')"]  # Debian builds Node without it
     if shutil.which("node") is None:
@@ -364,6 +365,7 @@ def test_a_variable_in_typescript_is_what_it_returns_or_is_refused_with_the_node
     assert re.search(why, told)
 
 
+@pytest.mark.slow
 def test_a_default_variable_that_is_code_is_called_for_rows_of_a_table_whose_texts_are_data(tmp_path: Path) -> None:
     text = """
         prompts: ['{{ a }} {{ q }}']
@@ -445,6 +447,7 @@ def test_a_file_of_code_is_known_by_its_path_below_the_suites_folder(tmp_path: P
     assert check.arguments["file"] == "checks/a.js"
 
 
+@pytest.mark.slow
 def test_prompts_and_tests_made_by_code_import_what_lies_beside_them(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/words.py").write_text("WORD = 'kind'\n")

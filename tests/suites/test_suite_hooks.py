@@ -29,6 +29,7 @@ def texts(found: list[Any]) -> list[list[str]]:
     return [[criterion.text for criterion in case.rubric.criteria] for case in found]
 
 
+@pytest.mark.slow
 def test_before_all_changes_prompts_tests_and_defaults(tmp_path: Path) -> None:
     code = """
         module.exports = {
@@ -51,6 +52,7 @@ def test_before_all_changes_prompts_tests_and_defaults(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_before_all_changes_only_its_parts_of_a_suite_for_the_hook_after_it(tmp_path: Path) -> None:
     files: dict[str, Any] = {
         "x_js": "exports.beforeAll = ({ suite }) => ({ suite: { prompts: suite.prompts, tests: suite.tests, providers: ['none'] } });",
@@ -66,6 +68,7 @@ def test_before_all_changes_only_its_parts_of_a_suite_for_the_hook_after_it(tmp_
     assert [case.output for case in found] == ["Say ['echo'] None", "Tell ['echo'] None"]
 
 
+@pytest.mark.slow
 def test_before_each_changes_a_test_with_each_of_its_listed_variables(tmp_path: Path) -> None:
     code = """
         def beforeEach(context, options):
@@ -83,6 +86,7 @@ def test_before_each_changes_a_test_with_each_of_its_listed_variables(tmp_path: 
     assert [case.vars["tone"] for case in found] == ["kind"] * 6
 
 
+@pytest.mark.slow
 def test_a_hook_that_drops_an_assertion_of_the_defaults_has_its_way(tmp_path: Path) -> None:
     own = "{ ...test.vars, list: ['x', 'y'] }"
     code = f"exports.beforeEach = ({{ test }}) => ({{ test: {{ ...test, assert: test.assert.slice(1), vars: {own} }} }});"
@@ -117,6 +121,7 @@ def test_a_function_of_another_name_is_called_for_all_hooks_with_the_name_first(
     assert [case.output for case in found[:2]] == (["Say x!", "Tell x!"] if file == "h.py" else ["Say a!", "Tell a!"])
 
 
+@pytest.mark.slow
 def test_hooks_are_called_in_order_each_with_what_those_before_it_left(tmp_path: Path) -> None:
     files: dict[str, Any] = {
         f"{name}_js": f"exports.beforeEach = (context) => {{ context.test.vars.q += '{name}'; return context; }};" for name in "xy"
@@ -126,6 +131,7 @@ def test_hooks_are_called_in_order_each_with_what_those_before_it_left(tmp_path:
     assert [case.output for case in found[::2]] == ["Say axy", "Say aaxy", "Say bxy"]
 
 
+@pytest.mark.slow
 def test_hooks_see_scenarios_and_rows_of_tables_whose_texts_stay_data(tmp_path: Path) -> None:
     suite = """
     prompts: ['Say {{ q }}']
@@ -142,6 +148,7 @@ def test_hooks_see_scenarios_and_rows_of_tables_whose_texts_stay_data(tmp_path: 
     assert texts(found) == [["it contains 'file://x.js'"], []]
 
 
+@pytest.mark.slow
 def test_a_hook_that_changes_nothing_leaves_the_cases_as_they_are(tmp_path: Path) -> None:
     code = "module.exports = () => {};"
     hooked = read_suite(written(tmp_path, with_hooks("h.js"), NAME, h_js=code), ALLOWED)
@@ -226,6 +233,7 @@ def test_a_hook_after_each_is_code_that_its_user_allows(tmp_path: Path) -> None:
     assert "the hook h.js is code, which runs in a sandbox" in refusal(tmp_path, with_hooks("h.js:afterEach"), name=NAME, h_js="1")
 
 
+@pytest.mark.slow
 def test_each_of_many_tests_is_changed_once(tmp_path: Path) -> None:
     suite = "prompts: ['{{ q }}']\nproviders: [echo]\ntests:\n" + "".join(f"  - {{vars: {{q: v{at}}}}}\n" for at in range(230))
     code = "exports.beforeEach = (context) => { context.test.vars.q += '!'; return context; };"

@@ -361,6 +361,7 @@ def test_a_hundred_thousand_is_the_edge() -> None:
     assert plan.MAX_CASES == 100_000
 
 
+@pytest.mark.slow
 def test_editors_are_told_the_files_format(tmp_path: Path) -> None:
     schema = json_schemas("Suite")
     check = jsonschema.Draft202012Validator(schema)

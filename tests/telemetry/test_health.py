@@ -124,6 +124,7 @@ async def test_a_loop_that_hangs_is_said_to_hang(monkeypatch: pytest.MonkeyPatch
     assert "the event loop has not turned for" in text
 
 
+@pytest.mark.slow
 async def test_many_probes_are_one_check() -> None:
     made = 0
 
@@ -145,6 +146,7 @@ def test_a_malformed_address_is_refused_with_an_example(text: str) -> None:
         parse_address(text, "--health-address")
 
 
+@pytest.mark.slow
 def test_dev_refuses_a_malformed_address_of_metrics(commands: CommandLine) -> None:
     done = commands("dev", "--metrics-address", "9464")
 

@@ -97,6 +97,7 @@ def test_what_the_sdk_logs_shows_its_ids_and_not_its_payloads() -> None:
     assert WRITTEN not in json.dumps(line)
 
 
+@pytest.mark.slow
 async def test_a_worker_logs_a_failed_call_with_its_ids_and_without_what_was_written(
     client: Client, temporal_server: ServerInfo, tmp_path: Path
 ) -> None:

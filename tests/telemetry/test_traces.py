@@ -139,6 +139,7 @@ async def graded(server: ServerInfo, folder: Path, **variables: str) -> tuple[Co
     return collector, seen
 
 
+@pytest.mark.slow
 async def test_one_trace_goes_from_the_client_to_the_provider_and_quotes_nothing(
     temporal_server: ServerInfo, tmp_path: Path, spans: InMemorySpanExporter
 ) -> None:
@@ -295,6 +296,7 @@ async def test_a_workflow_hands_its_context_on_and_adds_no_span_that_tells_nothi
     assert [event.name for event in found["CompleteWorkflow:Rolls"].events] == ["exception"]
 
 
+@pytest.mark.slow
 def test_a_process_that_nobody_traces_has_no_interceptor_and_loads_no_opentelemetry() -> None:
     script = (
         "import sys; from gradeloop.temporal.runtime import tracing_interceptors; from gradeloop.telemetry.traces import put_context\n"

@@ -88,6 +88,7 @@ def test_every_metric_is_on_a_dashboard_and_in_the_table_of_the_reference() -> N
     assert not [metric.name for metric in METRICS if f"| `{seen_name(metric)}` |" not in REFERENCE]
 
 
+@pytest.mark.slow
 def test_every_alert_has_a_runbook_and_is_fired_in_a_test(subtests: pytest.Subtests) -> None:
     for rule in RULES:
         with subtests.test(rule=rule):

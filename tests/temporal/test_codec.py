@@ -71,6 +71,7 @@ async def raw_of(client: Client, thread: str) -> bytes:
     return b"".join(event.SerializeToString() for event in history.events) + described.SerializeToString()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["", "required"])
 async def test_the_server_has_nothing_of_an_encrypted_thread(
     temporal_server: ServerInfo, keys: Path, monkeypatch: pytest.MonkeyPatch, policy: str

@@ -70,6 +70,7 @@ async def never() -> None:
     return None
 
 
+@pytest.mark.slow
 async def test_ten_commands_at_once_start_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[DetachedProcess] = []
     start = DetachedProcess.start
@@ -97,6 +98,7 @@ async def test_processes_that_come_at_once_start_one_server() -> None:
     assert seen == {f"{server.address} {server.pid}\n"}
 
 
+@pytest.mark.slow
 async def test_a_workflow_is_still_there_after_a_stop_which_says_whether_there_was_a_server_and_a_start_at_the_same_address() -> None:
     before = await ensure_server()
     await (await client_of(before)).start_workflow("Anything", id="survivor", task_queue="nobody")
@@ -112,6 +114,7 @@ async def test_a_workflow_is_still_there_after_a_stop_which_says_whether_there_w
     assert after.pid != before.pid
 
 
+@pytest.mark.slow
 async def test_a_workflow_survives_a_killed_server() -> None:
     before = await ensure_server()
     await (await client_of(before)).start_workflow("Anything", id="survivor", task_queue="nobody")
@@ -137,6 +140,7 @@ async def test_another_port_is_used_where_the_last_one_is_taken() -> None:
     assert after.address != before.address
 
 
+@pytest.mark.slow
 async def test_a_server_that_finds_one_of_its_inner_ports_taken_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     command = embedded.server_command
     with socket.socket() as squatter:
@@ -188,6 +192,7 @@ async def test_a_server_that_panics_is_quoted_with_what_it_said_before(folder: P
         await process.until(nothing)
 
 
+@pytest.mark.slow
 async def test_a_record_that_names_another_programs_process_is_replaced_and_the_program_left_alone(folder: Path) -> None:
     bystander = sleeper()
     (folder / "server.json").write_text(
@@ -211,6 +216,7 @@ async def test_a_record_that_is_no_json_is_replaced_and_a_log_that_grew_too_larg
     assert (folder / "server.log").stat().st_size < 10_000
 
 
+@pytest.mark.slow
 async def test_a_new_server_keeps_threads_for_a_year_has_their_search_attributes_at_once_and_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -247,6 +253,7 @@ async def test_the_database_of_an_older_release_gets_the_search_attributes_that_
     await client.start_workflow("Anything", id="searched", task_queue="nobody", search_attributes=TypedSearchAttributes(pairs))
 
 
+@pytest.mark.slow
 async def test_a_caller_that_is_killed_leaves_the_server_up() -> None:
     process = caller()
     assert process.stdout
@@ -262,6 +269,7 @@ async def test_a_caller_that_is_killed_leaves_the_server_up() -> None:
     assert os.getpgid(server.pid) == server.pid
 
 
+@pytest.mark.slow
 async def test_a_server_whose_starter_was_killed_midway_is_finished_by_the_next_command() -> None:
     process = caller()
     wait_until(lambda: running_server() is not None)
@@ -325,6 +333,7 @@ async def test_a_slow_server_is_waited_for_as_long_as_it_lives(
     assert running_server() == server
 
 
+@pytest.mark.slow
 async def test_a_server_that_hangs_is_stopped_while_a_command_waits_for_it_and_the_next_one_serves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -410,6 +419,7 @@ def test_a_state_folder_that_cannot_be_made_is_refused(folder: Path, monkeypatch
         state_folder()
 
 
+@pytest.mark.slow
 def test_looking_for_the_server_is_quick_because_temporal_is_not_loaded() -> None:
     code = "import sys, gradeloop.temporal.server; gradeloop.temporal.server.running_server(); print('temporalio' in sys.modules)"
 

@@ -63,6 +63,7 @@ def gc_freeze(long: float) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 def test_what_is_loaded_is_set_aside_after_each_long_search_a_few_times_and_given_back_at_the_end() -> None:
     told = gc_freeze(0)
 
@@ -72,6 +73,7 @@ def test_what_is_loaded_is_set_aside_after_each_long_search_a_few_times_and_give
     assert told["after"] == {"counts": 0, "callbacks": 0}
 
 
+@pytest.mark.slow
 def test_what_a_short_search_leaves_stays_where_it_is() -> None:
     told = gc_freeze(60)
 

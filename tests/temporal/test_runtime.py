@@ -49,6 +49,7 @@ def run(program: str, server: ServerInfo, folder: Path) -> subprocess.CompletedP
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system does not list a process's threads")
 def test_no_thread_of_the_sdk_is_left_behind_a_closed_client(temporal_server: ServerInfo, tmp_path: Path) -> None:
     done = run(CLOSED, temporal_server, tmp_path)

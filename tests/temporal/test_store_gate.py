@@ -105,6 +105,7 @@ async def test_a_worker_ends_at_once_while_its_store_is_away(client: Client, wir
         await until_closed(built[0], known="the store was not asked yet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"tuner": TunerSettings()}], ids=["fixed slots", "slots by resources"])
 async def test_what_comes_through_a_closed_gate_is_handed_back_and_done_once_it_is_open(
     client: Client, wire: tuple[Wire, Store], built: list[StoreGate], more: dict[str, Any]

@@ -59,6 +59,7 @@ async def until_ready(file: Path) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 async def test_a_worker_ends_itself_when_idle_but_not_under_an_open_thread(
     client: Client, temporal_server: ServerInfo, tmp_path: Path
 ) -> None:

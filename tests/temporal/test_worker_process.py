@@ -265,6 +265,7 @@ note, process.DetachedProcess.note = process.DetachedProcess.note, killed
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", [pytest.param("later", marks=pytest.mark.slow), KILLED_IN_START], ids=["later", "before the pid is noted"])
 async def test_a_worker_outlives_the_command_that_started_it(workers: Path, environment: Path, ends: str) -> None:
     code = f"""

@@ -53,6 +53,7 @@ def shown(run: AgentRun) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in run_as_messages(run)]
 
 
+@pytest.mark.slow
 def test_of_every_question_and_answer_both_are_shown_or_the_row_is_refused_by_name(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for question, asked in QUESTIONS.items():
         with subtests.test(question=question):

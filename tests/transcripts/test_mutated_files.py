@@ -60,6 +60,7 @@ def _refusal(path: Path) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), st.sampled_from(["drop", "double", "replace", "replace"]), st.sampled_from(ODD), st.booleans())
 def test_a_value_that_is_something_else_is_read_or_refused_in_one_sentence(

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gradeloop.transcripts.assemble import ancestors
 from tests.rig.transcripts import shown, shown_value
 
@@ -181,6 +183,7 @@ def test_of_spans_within_each_other_nothing_is_lost(tmp_path: Path) -> None:
     assert shown(tmp_path / "trace.json") == ["user text q", "assistant text A", CALLED[1], "system error a down"]
 
 
+@pytest.mark.slow
 def test_a_trace_of_many_tools_is_read(tmp_path: Path) -> None:
     calls = [{**LOOK, "id": f"c{at}", "arguments": {"at": at}} for at in range(1_000)]
     tools = [span(f"s{at}", gen_ai__tool__name="look", input__value={"at": at}, output__value=f"found {at}") for at in range(999, -1, -1)]

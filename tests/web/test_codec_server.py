@@ -127,6 +127,7 @@ def test_a_flag_that_is_wrong_is_a_sentence(commands: CommandLine, tmp_path: Pat
             assert (done.code, why in done.err, "Traceback" in done.err) == (2, True, False)
 
 
+@pytest.mark.slow
 def test_without_keys_the_command_names_the_variable(commands: CommandLine) -> None:
     done = commands.alone("codec", "--address", "127.0.0.1:0", GRADELOOP_ENCRYPTION_KEYS="")
 

@@ -78,6 +78,7 @@ async def test_the_inbox_leads_to_the_runs_of_monitors_that_wait_for_a_label(cli
     assert printed == ["2 runs of monitors to label", f"  {monitor.name}: 2 runs; label them: gradeloop monitor label {monitor.name}"]
 
 
+@pytest.mark.slow
 async def test_a_person_decides_on_a_card_of_the_inbox(client: Client, tmp_path: Path) -> None:
     async with (
         serving(client, draft(text="a cat **sat**"), grade()) as served,
@@ -100,6 +101,7 @@ async def test_a_person_decides_on_a_card_of_the_inbox(client: Client, tmp_path:
     assert page.index("a cat <strong>sat</strong>") < page.index(f'data-to="{path}/decide"')
 
 
+@pytest.mark.slow
 async def test_the_list_begins_with_the_threads_that_wait_and_names_them_by_their_tasks(client: Client, tmp_path: Path) -> None:
     async with serving(client, draft(), grade()) as served, inbox_of(served.client, tmp_path) as browser:
         words = f"Write about cats {uuid4()}"

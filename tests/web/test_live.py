@@ -182,6 +182,7 @@ class TestIndex:
 
 
 class TestThreadPage:
+    @pytest.mark.slow
     async def test_it_changes_as_the_thread_does_and_nothing_is_read_again_otherwise(
         self, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -246,6 +247,7 @@ class TestThreadPage:
         assert "Traceback" not in page.text
         assert there in listed
 
+    @pytest.mark.slow
     async def test_an_id_may_hold_any_character(self, client: Client, tmp_path: Path, subtests: pytest.Subtests) -> None:
         names = ("a/b", "a%2Fb", "a?b#c", "100%25", "ünï ✓", "a/interrupt", "=x", "a b&c=d", "'><b>")
         async with running(client, tmp_path) as (served, browser):
@@ -270,6 +272,7 @@ class TestThreadPage:
         assert batch_path("b") == "/batches/b"
         assert case_path("b", "c/d") == "/batches/b/cases/c%2Fd"
 
+    @pytest.mark.slow
     async def test_what_was_said_is_shown_and_never_obeyed(self, client: Client, tmp_path: Path) -> None:
         models = answering()
         evil = '</main><script>alert(1)</script><img src=x onerror="alert(2)">'
@@ -296,6 +299,7 @@ UNREADABLE = [
 
 
 class TestSteering:
+    @pytest.mark.slow
     async def test_interrupt_and_resume(self, client: Client, tmp_path: Path) -> None:
         async with running(client, tmp_path) as (served, browser):
             thread_id = a_thread()
@@ -352,6 +356,7 @@ class TestSteering:
         assert 'name="model"' in page
         assert served.models.requests_of("generator")[-1].spec.id == "scripted:other"
 
+    @pytest.mark.slow
     async def test_a_closed_thread_that_was_interrupted_is_resumed(self, client: Client, tmp_path: Path) -> None:
         async with running(client, tmp_path) as (served, browser):
             thread_id = a_thread()
@@ -434,6 +439,7 @@ class TestSteering:
         assert "call: " in said["approve"]
         assert said["action"].startswith("Unknown action 'explode'. Known: interrupt, resume, rubric")
 
+    @pytest.mark.slow
     async def test_a_person_decides_what_waits(self, client: Client, tmp_path: Path) -> None:
         async with serving(client, draft(), grade(), draft(1), grade(1)) as served, opened(served.client, tmp_path) as browser:
             thread = await served.start(request(RUBRIC))
@@ -460,6 +466,7 @@ class TestSteering:
             (True, f"decided by {user_name()}", None),
         ]
 
+    @pytest.mark.slow
     async def test_the_page_asks_about_the_draft_in_question_and_names_no_other_one_the_best(self, client: Client, tmp_path: Path) -> None:
         replies = [draft(text="a cat sat"), grade(), draft(1, text="the dog sat"), grade(1)]
         async with serving(client, *replies) as served, opened(served.client, tmp_path) as browser:
@@ -481,6 +488,7 @@ class TestSteering:
             assert "best draft" not in shown
         assert page.index('<div class="question">') < page.index(f'data-to="{path}/decide"')
 
+    @pytest.mark.slow
     async def test_a_person_overrides_a_verdict_of_a_thread_that_is_closed_too(self, client: Client, tmp_path: Path) -> None:
         models = answering()
         models.answers["grader"] = failing_until(9)

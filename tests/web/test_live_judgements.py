@@ -3,6 +3,7 @@
 from html import unescape
 from pathlib import Path
 
+import pytest
 from temporalio.client import Client
 
 from gradeloop.batches.judge_many import RunVerdict, judge_many
@@ -20,6 +21,7 @@ from tests.web.test_live import opened
 CRITERIA = {"rubric": {"criteria": [{"description": "names Paris"}]}, "grader": {"model": "scripted:judge"}}
 
 
+@pytest.mark.slow
 async def test_judgements_without_a_rule_say_so_on_their_live_pages_and_name_the_command(client: Client, tmp_path: Path) -> None:
     found: list[RunVerdict] = []
     async with batching(client, tmp_path, answers(MATCH)) as batches:

@@ -163,6 +163,7 @@ async def test_a_value_that_the_store_cannot_hold_is_rejected_alone(url: str) ->
     assert runs.keys() == {trace_id("a"), trace_id("z"), "bad"}
 
 
+@pytest.mark.slow
 async def test_a_database_without_a_character_refuses_what_has_it_alone(server_url: str) -> None:
     server, name = server_url.rsplit("/", 1)
     engine = create_engine(f"postgresql+psycopg{server.removeprefix('postgresql')}/postgres", isolation_level="AUTOCOMMIT")

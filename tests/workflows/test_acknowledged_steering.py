@@ -75,6 +75,7 @@ async def test_an_interrupt_that_another_turn_follows_at_once_still_says_what_it
     assert (await following).status == "satisfied"
 
 
+@pytest.mark.slow
 async def test_a_rubric_that_comes_while_grading_says_which_run_it_ends(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "grader")
@@ -92,6 +93,7 @@ async def test_a_rubric_that_comes_while_grading_says_which_run_it_ends(served: 
     await replay(served.temporal, thread)
 
 
+@pytest.mark.slow
 async def test_a_rubric_for_an_idle_thread_says_which_run_judges_by_it(served: Served) -> None:
     thread = a_thread()
     first = await served.client.invoke(thread, "hello", start=start())

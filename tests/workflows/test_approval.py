@@ -63,6 +63,7 @@ TWO_ITERATIONS = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_call_waits_for_approval_and_nothing_that_was_done_is_done_again(client: Client) -> None:
     book, calls = counted("book", needs_approval=True)
     both = wants("grader", BOOK, {"name": "looked", "arguments": {"word": "spring"}})
@@ -155,6 +156,7 @@ async def test_a_check_waits_and_a_denied_one_could_not_decide(client: Client) -
             assert result.evaluations[-1].explanation == "the check checked of c1 could not decide: not run: ann denied it: no"
 
 
+@pytest.mark.slow
 async def test_invoke_returns_waiting_rather_than_hang_and_the_same_key_waits_for_the_end(client: Client) -> None:
     book, _ = counted("book", needs_approval=True)
     async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as served:
@@ -322,6 +324,7 @@ async def test_an_interrupted_call_that_must_not_run_twice_is_uncertain_after_th
     assert answer.startswith("uncertain: pay was begun and its end is not known; it may have had its effect, and is not run again (")
 
 
+@pytest.mark.slow
 async def test_a_repeatable_one_is_run_again_with_the_same_id(client: Client) -> None:
     seen: list[str] = []
 
@@ -338,6 +341,7 @@ async def test_a_repeatable_one_is_run_again_with_the_same_id(client: Client) ->
     assert (len(seen), len(set(seen)), result.status) == (2, 1, "satisfied")
 
 
+@pytest.mark.slow
 async def test_two_iterations_have_ids_of_their_own(client: Client) -> None:
     book, calls = counted("book")
     async with serving(client, *TWO_ITERATIONS, tools=[book]) as served:

@@ -231,6 +231,7 @@ AT_A_KILL = {("terminate", "as_the_reply_comes"), ("terminate", "in_the_next_cal
 OFTEN = ("grading", "in_the_first_pause")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "moment"),
     [pytest.param(*case, marks=() if case == OFTEN else pytest.mark.slow, id=" ".join(case)) for case in product(PLANS, MOMENTS)],
@@ -250,6 +251,7 @@ async def test_the_bill_is_counted_whatever_comes(client: Client, models: Failin
     assert {name for name, missing in lost.items() if missing > ({1} if (name, moment) in AT_A_KILL else set())} == set()
 
 
+@pytest.mark.slow
 async def test_the_bill_is_counted_by_the_next_worker_and_across_a_roll_over(
     impatient: Client, models: FailingModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +303,7 @@ async def test_a_budget_ends_what_is_interrupted_in_every_pause(
     assert "a model gave no answer, and is asked again after a pause" in waits
 
 
+@pytest.mark.slow
 async def test_a_wait_for_a_rate_limit_behind_a_paid_reply_loses_nothing(client: Client, models: FailingModels) -> None:
     adapters, bought = calling(models), Bought(models, "limited")
     bought.plan("judge", EMPTY, 429, 429, PASS)

@@ -44,6 +44,7 @@ async def test_a_run_stops_before_the_call_that_its_budget_does_not_cover(client
     assert result["output"] == "draft 0"
 
 
+@pytest.mark.slow
 async def test_a_larger_budget_goes_on_and_pays_for_nothing_twice(client: Client) -> None:
     async with serving(client, *story()) as served:
         thread = await served.start(request("- good", budget={"max_tokens": 300}))
@@ -134,6 +135,7 @@ async def test_the_event_says_why(client: Client) -> None:
     assert [(event["type"], event.get("reason")) for event in events][-1] == ("interrupted", "budget")
 
 
+@pytest.mark.slow
 async def test_the_attempts_that_failed_are_counted_with_the_one_that_did_not(client: Client) -> None:
     async with serving(client, draft(), grade()) as served:
         served.models.fail_first("generator", kind="malformed_response", usage=Usage(input=40, output=2, calls=1, attempts=1))

@@ -52,6 +52,7 @@ async def test_the_workers_default_judges_and_every_evaluation_names_it(client: 
     assert {request.spec.id for request in models.requests_of("grader")} == {"scripted:chosen"}
 
 
+@pytest.mark.slow
 async def test_a_worker_with_other_keys_does_not_change_the_judge_in_the_middle_of_a_run(client: Client) -> None:
     queue, first, second = f"queue-{uuid4()}", Choosing("scripted:first"), Choosing("scripted:second")
     gate = first.gate("generator", 1)

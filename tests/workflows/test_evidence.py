@@ -54,6 +54,7 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
+@pytest.mark.slow
 async def test_a_value_is_json_and_a_text_is_itself(client: Client) -> None:
     async def facts(at: str) -> dict[str, object]:
         """Tell facts."""
@@ -163,6 +164,7 @@ def test_half_a_surrogate_pair_does_not_break_the_evidence() -> None:
     assert build_evidence("1", "a\ud800b").text == "a?b"
 
 
+@pytest.mark.slow
 @over(
     ("value", "passed", "gap"),
     [
@@ -192,6 +194,7 @@ def test_what_is_neither_true_false_nor_ok_is_the_checkers_error(value: object) 
         parse_check_outcome(value)
 
 
+@pytest.mark.slow
 async def test_a_check_that_raises_times_out_or_says_nothing_is_retried_and_then_a_grader_error(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +297,7 @@ async def test_a_model_that_answers_for_a_check_cannot_overrule_it(client: Clien
     assert evaluation.explanation == "so it is (Rows that nobody asked for were dropped: 'k2'.)"
 
 
+@pytest.mark.slow
 async def test_run_python_answers_a_grader_from_the_sandbox(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["run_python"]
@@ -388,6 +392,7 @@ def test_the_public_functions_of_a_file_are_tools(tmp_path: Any) -> None:
     assert not any(name.startswith("_") for name in tools)
 
 
+@pytest.mark.slow
 async def test_fifty_megabytes_come_back_as_head_and_tail(client: Client) -> None:
     def dump() -> str:
         """Dump."""

@@ -216,6 +216,7 @@ async def test_where_every_model_is_away_the_wait_ends_and_names_them(client: Cl
     assert resumed.output == "at last"
 
 
+@pytest.mark.slow
 async def test_the_first_model_is_asked_again_where_its_fallback_is_away_too(client: Client, models: FailingModels) -> None:
     models.plan(A, *[503] * 8, "a late draft")
     models.plan(B, 503)
@@ -241,6 +242,7 @@ async def test_a_fallback_that_cannot_be_called_is_refused_at_the_start(client: 
     assert models.asked == []
 
 
+@pytest.mark.slow
 async def test_a_verdict_is_cached_under_the_model_that_gave_it(client: Client, models: FailingModels, tmp_path: Path) -> None:
     models.plan(A, 404, PASS)
     models.plan(C, PASS)
@@ -282,6 +284,7 @@ async def test_in_a_batch_two_graders_with_the_same_fallback_give_it_one_vote(
         assert sorted(str(vote.passed) for vote in votes) == ["None", "True", "True"]
 
 
+@pytest.mark.slow
 async def test_a_draft_of_a_case_and_a_judgement_by_a_schema_fall_back(client: Client, models: FailingModels, tmp_path: Path) -> None:
     models.plan(A, 404)
     models.plan(C, PASS)

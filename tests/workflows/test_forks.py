@@ -40,6 +40,7 @@ def asked(models: Models) -> list[tuple[str, int, str]]:
     return [(request.step.role, request.step.iteration, request.spec.id) for request in models.requests]
 
 
+@pytest.mark.slow
 async def test_another_rubric_judges_the_draft_of_the_iteration_and_goes_on_from_it(served: Served) -> None:
     old = await parent(served)
     before = await served.contents(old)
@@ -56,6 +57,7 @@ async def test_another_rubric_judges_the_draft_of_the_iteration_and_goes_on_from
     await replay(served.temporal, fork)
 
 
+@pytest.mark.slow
 async def test_another_model_writes_the_next_draft_by_the_feedback_that_was_given(served: Served) -> None:
     old = await parent(served, generator={"model": WRITER, "system_prompt": "Be brief."})
     said = (await served.client.messages(old)).items[2]
@@ -69,6 +71,7 @@ async def test_another_model_writes_the_next_draft_by_the_feedback_that_was_give
     assert (result.status, result.iterations) == ("satisfied", 2)  # the run goes on, with the evaluation that it had
 
 
+@pytest.mark.slow
 async def test_another_grader_judges_the_draft_anew(served: Served) -> None:
     old = await parent(served)
 
@@ -78,6 +81,7 @@ async def test_another_grader_judges_the_draft_anew(served: Served) -> None:
     assert result.status == "satisfied"
 
 
+@pytest.mark.slow
 async def test_an_iteration_after_which_the_run_ended_is_judged_again_for_nothing_where_its_verdicts_are_kept(served: Served) -> None:
     old = await parent(served)
 
@@ -87,6 +91,7 @@ async def test_an_iteration_after_which_the_run_ended_is_judged_again_for_nothin
     assert (result.status, result.evaluations[-1].criteria[0].by) == ("satisfied", "cached")
 
 
+@pytest.mark.slow
 async def test_the_iterations_of_a_fork_count_from_those_of_its_run(served: Served) -> None:
     old = await parent(served, max_iterations=2)
     served.models.answers["grader"] = failing_until(9)
@@ -97,6 +102,7 @@ async def test_the_iterations_of_a_fork_count_from_those_of_its_run(served: Serv
     assert [(one.status, one.iterations) for one in (capped, more)] == [("max_iterations_reached", 2), ("max_iterations_reached", 4)]
 
 
+@pytest.mark.slow
 async def test_a_fork_costs_what_it_does_itself(served: Served) -> None:
     old = await parent(served)
 
@@ -124,6 +130,7 @@ async def test_both_threads_name_each_other_in_lists_states_and_pages(served: Se
     assert (await read_thread_report(served.client, old)).about["forks"].split(", ") == sorted(forks, reverse=True)
 
 
+@pytest.mark.slow
 async def test_a_fork_of_a_fork_names_the_thread_it_came_of(served: Served) -> None:
     old = await parent(served)
     first = await served.client.fork(old, 0, rubric=BETTER)
@@ -137,6 +144,7 @@ async def test_a_fork_of_a_fork_names_the_thread_it_came_of(served: Served) -> N
     assert state.forked_from.thread_id == first
 
 
+@pytest.mark.slow
 async def test_an_earlier_run_is_named_by_its_id(served: Served) -> None:
     thread = a_thread()
     first = await served.client.invoke(thread, "hello", start=start())
@@ -150,6 +158,7 @@ async def test_an_earlier_run_is_named_by_its_id(served: Served) -> None:
     assert further.status == "satisfied"
 
 
+@pytest.mark.slow
 async def test_an_open_thread_is_forked_while_its_run_goes_on(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(1)
@@ -165,6 +174,7 @@ async def test_an_open_thread_is_forked_while_its_run_goes_on(served: Served) ->
     assert (await served.client.state(fork)).rubric_sha256 != (await served.client.state(thread)).rubric_sha256
 
 
+@pytest.mark.slow
 async def test_a_service_in_another_language_forks_by_a_query_and_a_start(served: Served) -> None:
     old = await parent(served)
 

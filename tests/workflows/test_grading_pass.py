@@ -163,6 +163,7 @@ async def test_the_graders_own_words_reach_the_generator_where_no_row_says_them(
     assert "The grader also says" not in second
 
 
+@pytest.mark.slow
 async def test_the_26th_tool_call_is_not_run_and_the_next_turn_is_the_last(client: Client) -> None:
     ran: list[int] = []
 
@@ -184,6 +185,7 @@ async def test_the_26th_tool_call_is_not_run_and_the_next_turn_is_the_last(clien
     assert last.messages[-1].content.startswith("No further tool calls are possible.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["generator", "grader"])
 async def test_the_limit_of_tool_calls_is_a_setting_of_either_model(client: Client, role: Role) -> None:
     argument = request("- x")
@@ -235,6 +237,7 @@ def test_limits_have_bounds_and_belong_to_a_model(field: str) -> None:
         Generator.model_validate({"activity": "a", "task_queue": "q", field: 5})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [wants("grader", "look", step=26), says("I would say it passes", step=26)])
 async def test_a_last_turn_without_a_verdict_is_the_graders_failure(client: Client, last: Reply) -> None:
     argument = request("- x")
@@ -247,6 +250,7 @@ async def test_a_last_turn_without_a_verdict_is_the_graders_failure(client: Clie
     assert len(served.models.requests_of("grader")) == 27
 
 
+@pytest.mark.slow
 async def test_the_31st_turn_is_the_last(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["look"]
@@ -329,6 +333,7 @@ async def test_every_grading_call_of_a_run_has_the_same_system_prompt_and_schema
     ] * 3
 
 
+@pytest.mark.slow
 async def test_the_nonce_shows_in_the_prompt_the_call_and_the_checkpoint_and_nowhere_else(client: Client) -> None:
     seen: list[str] = []
 

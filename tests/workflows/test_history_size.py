@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from temporalio.api.history.v1 import History
 from temporalio.client import Client
 
@@ -17,6 +18,7 @@ EVENLY = 1.02
 """How much larger than the smallest an iteration may be: numbers get longer, nothing else."""
 
 
+@pytest.mark.slow
 async def test_an_iteration_adds_the_same_bytes_however_long_the_thread_is(client: Client) -> None:
     thread = a_thread()
     async with serving(client, models=answering()) as served:

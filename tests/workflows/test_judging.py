@@ -128,6 +128,7 @@ async def test_a_rollout_that_fails_is_left_out_and_the_others_stay(client: Clie
     assert result.result_metadata["from_rollout"] == 1
 
 
+@pytest.mark.slow
 async def test_fewer_rollouts_than_half_are_no_result(client: Client) -> None:
     five = FRANCE | {"n_rollouts_per_input": 5, "judge_variant": "multi-reflect"}
     two = [answers(MATCH, 0), answers(MATCH, 1)]
@@ -231,6 +232,7 @@ async def test_a_quoted_answer_in_the_transcript_is_not_the_judges(client: Clien
     assert result.usage.calls == 2
 
 
+@pytest.mark.slow
 async def test_a_large_run_enters_the_history_once_and_five_rollouts_refer_to_it(client: Client) -> None:
     content = "The capital of France is Paris. " * 600
     messages = [{"role": "assistant" if at % 2 else "user", "content": f"{at} {content}"} for at in range(77)]
@@ -425,6 +427,7 @@ async def test_a_verdict_that_stays_malformed_is_a_failure_and_a_provider_that_f
     assert mended.output["result"] == "satisfied"
 
 
+@pytest.mark.slow
 async def test_a_check_that_cannot_decide_is_no_verdict(client: Client) -> None:
     def broken(draft: str) -> bool:
         """Break."""

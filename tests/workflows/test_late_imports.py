@@ -78,6 +78,7 @@ def watched() -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_a_workflow_imports_nothing_where_it_runs(watched: dict[str, object]) -> None:
     assert watched["seen"] == []
 
@@ -119,6 +120,7 @@ def late_imports(file: Path) -> Iterator[str]:
                     yield found.module
 
 
+@pytest.mark.slow
 def test_what_functions_import_that_a_workflow_calls_is_imported_when_a_worker_starts() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     files, modules = (json.loads(line) for line in done.stdout.splitlines()[-2:])

@@ -64,6 +64,7 @@ async def later(client: Client, phase: Phase) -> AsyncIterator[Later]:
         yield Later(served, phase)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", get_args(Phase))
 async def test_a_later_turn_whose_run_an_override_ends_has_a_draft_and_a_run_of_its_own(client: Client, phase: Phase) -> None:
     async with later(client, phase) as story:
@@ -107,6 +108,7 @@ async def test_an_override_of_a_turns_own_draft_ends_it_with_that_draft(client: 
     assert contents[-1] == "rubric_grader"
 
 
+@pytest.mark.slow
 async def test_the_rubric_in_force_supplied_behind_such_an_override_changes_nothing(client: Client) -> None:
     async with later(client, "drafting") as story:
         turn = await story.begin()

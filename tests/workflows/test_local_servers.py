@@ -73,6 +73,7 @@ async def batch(
     return found
 
 
+@pytest.mark.slow
 async def test_the_trial_of_a_batch_is_counted_once_in_one_of_its_cases(
     client: Client, server: LocalServer, providers: Providers, tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ async def test_the_trial_of_a_batch_is_counted_once_in_one_of_its_cases(
     assert max(result.usage.calls for result in results) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "more", "seen"),
     [

@@ -369,6 +369,7 @@ def prose(characters: int) -> str:
     return "".join(f"{at}, " for at in range(characters // 3))[:characters]
 
 
+@pytest.mark.slow
 async def test_a_verbose_grader_never_wedges_the_thread(client: Client) -> None:
     verbose = [grade(number, row("c1", "no"), summary=prose(700_000)) for number in range(3)]
     result = await outcome(client, request("- x"), *(draft(number) for number in range(3)), *verbose)

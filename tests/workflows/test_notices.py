@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from tests.rig.batches import batching, case, drafted, passes
@@ -25,6 +26,7 @@ async def activity_types(thread: Thread) -> list[str]:
     return [one.activity_type.name for one in scheduled if one.activity_type.name]
 
 
+@pytest.mark.slow
 async def test_each_time_a_thread_waits_it_says_so_once(client: Client) -> None:
     async with hooked(503) as hook, serving(client, draft(), grade(), draft(1), grade(1), notify=hook.settings(content=True)) as served:
         thread = await served.start(request(RUBRIC))
@@ -89,6 +91,7 @@ async def test_a_thread_over_its_budget_says_so(client: Client) -> None:
     assert posts[0]["answer"].startswith("INTERRUPTED the budget is used up: 200 of 150 tokens")
 
 
+@pytest.mark.slow
 async def test_a_batch_says_that_it_has_ended_and_does_not_wait_for_the_webhook(client: Client, tmp_path: Path) -> None:
     async with hooked(500) as hook, batching(client, tmp_path, passes(), notify=hook.settings()) as batches:
         summary, _ = await batches.run([case("a"), case("b")], name="greetings", batch_id="announced")

@@ -202,6 +202,7 @@ AWAY = {
 PROTOCOLS = ("openai_compatible", "anthropic", "openai")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "models",
     [
@@ -229,6 +230,7 @@ async def test_what_nobody_is_answered_otherwise_is_an_outage(client: Client, pr
     assert (provider.calls, result.usage.attempts, result.usage.calls) == (10, 10, 1)
 
 
+@pytest.mark.slow
 async def test_a_provider_that_refuses_connections_is_waited_for(client: Client, provider: Provider) -> None:
     await provider.close()
     async with working(client, provider) as served:
@@ -247,6 +249,7 @@ async def pending(thread: Thread) -> int:
     return next((call.attempt for call in (await thread.describe()).raw_description.pending_activities), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "kind"), [(status(500), "server"), (EMPTY, "malformed_response"), (status(408), "timeout")])
 async def test_what_fails_eight_times_while_others_are_answered_is_an_error(
     client: Client, provider: Provider, fault: Fault, kind: str
@@ -275,6 +278,7 @@ async def test_what_fails_eight_times_while_others_are_answered_is_an_error(
     assert result.usage.attempts == 8
 
 
+@pytest.mark.slow
 async def test_one_malformed_reply_after_two_rate_limits_is_asked_for_again(client: Client, provider: Provider) -> None:
     provider.plan = iter([status(429), status(429), NOTHING, status(429), NOTHING])
     async with working(client, provider) as served:
@@ -283,6 +287,7 @@ async def test_one_malformed_reply_after_two_rate_limits_is_asked_for_again(clie
     assert (result.output, result.usage.attempts, result.usage.calls) == ("a haiku", 6, 3)
 
 
+@pytest.mark.slow
 async def test_the_third_malformed_reply_that_was_paid_for_is_final(client: Client, provider: Provider) -> None:
     provider.plan = iter([NOTHING, status(503), NOTHING, status(429), NOTHING])
     async with working(client, provider) as served:
@@ -305,6 +310,7 @@ async def past_the_bound(client: Client, provider: Provider, worker: float, **mo
     return failed, state
 
 
+@pytest.mark.slow
 async def test_past_its_bound_an_outage_ends_the_call_and_says_who_was_away(client: Client, provider: Provider) -> None:
     provider.fails(10**6, status(503))
     failed, state = await past_the_bound(client, provider, 1.0)
@@ -319,6 +325,7 @@ async def test_past_its_bound_an_outage_ends_the_call_and_says_who_was_away(clie
     assert state["status"] == "interrupted"
 
 
+@pytest.mark.slow
 async def test_a_request_says_how_long_it_waits_and_is_resumed_with_the_same_wait(client: Client, provider: Provider) -> None:
     provider.fails(10**6, status(503))
     async with working(client, provider) as served:
@@ -343,6 +350,7 @@ async def test_a_long_wait_that_the_provider_asks_for_does_not_outlast_the_bound
     assert provider.calls == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "tries"), [("connection", 2), ("overloaded", 2), ("rate_limited", 2), ("server", 8)])
 async def test_an_outage_can_be_scripted(client: Client, kind: str, tries: int) -> None:
     row = {"role": "generator", "error": {"kind": kind, "message": "as the script says"}}
@@ -388,6 +396,7 @@ async def test_a_call_that_a_person_stops_is_counted_as_an_attempt(client: Clien
     assert (resumed.output, resumed.usage.attempts, resumed.usage.calls) == ("draft 0", 2, 1)
 
 
+@pytest.mark.slow
 async def test_workers_that_are_lost_count_for_no_failed_attempt(client: Client, provider: Provider) -> None:
     """Three attempts end with their workers, between two malformed replies: neither of these is the third."""
 

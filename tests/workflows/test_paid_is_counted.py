@@ -270,6 +270,7 @@ async def test_a_call_that_the_server_gives_up_is_counted_whatever_becomes_of_it
     assert counted(result.usage) == sold(models)
 
 
+@pytest.mark.slow
 async def test_an_answer_of_a_judge_that_the_server_gives_up_is_counted(
     client: Client, models: FailingModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ async def refused(thread: Thread, update: str, argument: object) -> tuple[str | 
     return caught.value.cause.type, caught.value.cause.message
 
 
+@pytest.mark.slow
 async def test_a_person_is_asked_last_and_the_run_goes_on_with_the_answer(client: Client) -> None:
     async with serving(client, draft(), grade(), draft(1), grade(1)) as served:
         thread = await served.start(request(RUBRIC))
@@ -91,6 +92,7 @@ async def test_the_draft_that_is_asked_about_is_the_result_and_in_the_question(c
     assert result_of_thread(Case.model_validate(case | {"loop": True}), ended).criteria == result.waiting_for.draft.rows
 
 
+@pytest.mark.slow
 async def test_the_question_says_what_changed_since_the_person_was_last_asked(client: Client) -> None:
     replies = [
         draft(text="a cat sat"),
@@ -223,6 +225,7 @@ async def test_a_turn_that_queued_behind_a_person_is_not_left_hanging(client: Cl
     assert result.status == {"close": "waiting", "interrupt": "interrupted"}[how]
 
 
+@pytest.mark.slow
 async def test_a_thread_that_waits_goes_on_from_its_checkpoint(client: Client) -> None:
     async with serving(client, draft(), grade()) as served:
         thread = await served.start(request(RUBRIC))
@@ -302,6 +305,7 @@ async def test_what_a_grader_was_given_can_be_seen_later_without_the_code_of_its
     }
 
 
+@pytest.mark.slow
 async def test_the_same_key_waits_for_the_end_however_often_a_person_is_asked(client: Client) -> None:
     models = answering()
     async with serving(client, models=models) as served:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from gradeloop.contract.thread import RunResult
@@ -70,6 +71,7 @@ async def go_on(served: Served, checkpoint: dict[str, Any], text: str, **changed
     return await served.client.invoke(a_thread(), text, start=given)
 
 
+@pytest.mark.slow
 async def test_a_thread_whose_tool_calls_are_used_up_goes_on_with_revisions_and_turns(client: Client) -> None:
     writer = [Reply(calls=MANY), Reply("draft 0"), Reply("draft 1"), Reply(calls=(("look", {"at": "it"}),)), Reply("draft 2")]
     async with claude(writer, [FAILS, PASSES, PASSES]) as server, worker(client, server) as served:
@@ -84,6 +86,7 @@ async def test_a_thread_whose_tool_calls_are_used_up_goes_on_with_revisions_and_
     assert [server.thoughts(at) for at, body in enumerate(server.requests) if body["model"] == WRITER] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 async def test_a_grader_with_tools_may_use_them_up_and_repair_its_answer(client: Client) -> None:
     judge = [Reply(calls=MANY[:2]), Reply("no verdict"), Reply(calls=MANY[:1]), PASSES, Reply(calls=MANY), PASSES]
     grader = {"model": f"anthropic:{JUDGE}", "tools": ["look"]}
@@ -96,6 +99,7 @@ async def test_a_grader_with_tools_may_use_them_up_and_repair_its_answer(client:
     assert server.refusals == []
 
 
+@pytest.mark.slow
 async def test_another_rubric_that_the_generator_is_shown_drops_the_thinking_before_it(client: Client) -> None:
     generator = {"model": f"anthropic:{WRITER}", "show_rubric": True}
     drafts = [Reply(f"draft {at}") for at in range(5)]
@@ -111,6 +115,7 @@ async def test_another_rubric_that_the_generator_is_shown_drops_the_thinking_bef
     assert [server.thoughts(at) for at, body in enumerate(server.requests) if body["model"] == WRITER] == [0, 1, 0, 1, 0]
 
 
+@pytest.mark.slow
 async def test_a_tool_that_another_worker_describes_otherwise_drops_the_thinking_before_it(client: Client) -> None:
     writer = [Reply(calls=MANY[:1]), Reply("draft 0"), Reply(calls=MANY[:1]), Reply("draft 1"), Reply("draft 2")]
     async with claude(writer, [PASSES, FAILS, PASSES]) as server:
@@ -126,6 +131,7 @@ async def test_a_tool_that_another_worker_describes_otherwise_drops_the_thinking
     assert [server.thoughts(at) for at, body in enumerate(server.requests) if body["model"] == WRITER] == [0, 1, 0, 1, 2]
 
 
+@pytest.mark.slow
 async def test_the_key_of_another_account_drops_the_thinking_before_it(client: Client) -> None:
     generator = {"model": f"anthropic:{JUDGE}"}
     said = [Reply("draft 0"), PASSES, Reply("draft 1"), FAILS, Reply("draft 2"), PASSES]
@@ -142,6 +148,7 @@ async def test_the_key_of_another_account_drops_the_thinking_before_it(client: C
     assert [server.thoughts(at) for at in range(6)] == [0, 0, 0, 0, 1, 0]
 
 
+@pytest.mark.slow
 async def test_thinking_that_is_refused_is_dropped_for_good_and_both_attempts_are_counted(client: Client) -> None:
     drafts = [Reply("draft 0"), Reply(calls=MANY[:1]), Reply("draft 1"), Reply("draft 2")]
     async with claude(drafts, [PASSES, FAILS, PASSES]) as server, worker(client, server) as served:
@@ -159,6 +166,7 @@ async def test_thinking_that_is_refused_is_dropped_for_good_and_both_attempts_ar
     assert (result.usage.calls, result.usage.attempts) == (5, 6)
 
 
+@pytest.mark.slow
 async def test_a_thread_goes_on_from_its_checkpoint_with_all_its_thinking(client: Client) -> None:
     drafts = [Reply(calls=MANY[:1]), Reply("draft 0"), Reply("draft 1"), Reply("draft 2")]
     async with claude(drafts, [FAILS, PASSES, PASSES]) as server, worker(client, server) as served:

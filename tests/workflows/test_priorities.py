@@ -62,6 +62,7 @@ async def started(client: Client, queue: str, name: str, priority: dict[str, obj
     return await client.start_workflow("GradingThread", argument, id=f"{queue}-{name}-{uuid4()}", task_queue=queue, result_type=RunResult)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)  # it takes five seconds; where the server forgets a task, nobody waits longer for it
 @pytest.mark.parametrize(
     ("batch", "person"),

@@ -85,6 +85,7 @@ async def test_headers_are_read_ahead_of_the_first_refusal(client: Client, tmp_p
     assert len(provider.refused) < 6
 
 
+@pytest.mark.slow
 async def test_threads_at_a_rate_limit_all_have_their_drafts(client: Client) -> None:
     provider = LimitedProvider(a_minute=600, burst=5, retry_after=1.0)
     async with serving_provider(provider):
@@ -118,6 +119,7 @@ async def test_the_state_and_the_batch_say_which_rate_limit_is_waited_for(client
     assert re.fullmatch(r"waiting for openai_compatible:m's rate limit, \d+ s", waits[0].text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ceilings", "least"), [({"requests_per_minute": 300}, 3.0), ({"tokens_per_minute": 4200}, 1.0)])
 async def test_a_persons_ceiling_is_kept(client: Client, tmp_path: Path, ceilings: dict[str, float], least: float) -> None:
     provider = LimitedProvider(a_minute=60_000, burst=1000, latency=0.02)

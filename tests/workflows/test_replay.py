@@ -614,6 +614,7 @@ async def test_a_worker_that_keeps_no_thread_in_memory_replays_at_every_step(cli
     assert (result.status, result.iterations, len(models.requests)) == ("satisfied", 2, 4)
 
 
+@pytest.mark.slow
 async def test_two_replays_give_equal_queries_and_byte_equal_prompts(client: Client) -> None:
     thread, answers, prompts = None, [], []
     for _ in range(3):  # each worker knows nothing of the thread but its history; the call in flight is handed over to the next

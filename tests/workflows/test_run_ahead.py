@@ -108,6 +108,7 @@ def assert_prefix(events: list[Event], kept: list[Event]) -> None:
     assert events == kept[: len(events)]
 
 
+@pytest.mark.slow
 async def test_a_query_that_is_refused_costs_no_workflow_task(client: Client) -> None:
     models = answering()
     async with serving(client, models=models, only="activities") as calls:

@@ -167,6 +167,7 @@ async def test_the_search_attributes_are_those_of_the_state(client: Client, mome
     assert attributes == [MOMENTS[moment], state.grading_run_id, state.rubric_sha256, "", None]
 
 
+@pytest.mark.slow
 async def test_a_thread_and_a_fork_are_listed_before_their_first_call_has_ended(client: Client) -> None:
     async with serving(client, models=answering()) as served:
         old = a_thread()

@@ -154,6 +154,7 @@ async def test_a_model_call_whose_worker_is_gone_as_the_stop_comes_is_not_done(c
     assert models.count("generator") + models.count("grader") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize(("where", "how"), [("generator", "cancel"), ("grader", "interrupt"), ("check", "cancel")])
 async def test_a_tool_whose_worker_is_gone_as_the_stop_comes_is_called_again(client: Client, where: str, how: str) -> None:
@@ -235,6 +236,7 @@ async def test_a_turn_that_a_cancel_with_the_verdict_dropped_is_served_when_it_i
     assert (again.status, again.output) == ("satisfied", "draft 2")
 
 
+@pytest.mark.slow
 async def test_an_interrupt_at_the_verdict_where_the_thread_rolls_over_is_kept(impatient: Client) -> None:
     models = answering()
     models.answers["grader"] = failing_until(9)
@@ -266,6 +268,7 @@ async def test_an_interrupt_at_the_verdict_where_the_thread_rolls_over_is_kept(i
     assert after == before
 
 
+@pytest.mark.slow
 async def test_callers_of_a_thread_that_waits_for_a_person_get_interrupted_when_it_is_cancelled(client: Client) -> None:
     rubric = {"criteria": ["it is good", {"id": "kind", "description": "kind", "human": True}]}
     async with serving(client, models=answering()) as served:
@@ -284,6 +287,7 @@ async def test_callers_of_a_thread_that_waits_for_a_person_get_interrupted_when_
     assert served.models.count("grader") == 1
 
 
+@pytest.mark.slow
 async def test_a_rubric_that_is_pending_as_a_draft_is_terminated_is_the_rubric_of_that_draft(client: Client) -> None:
     async with serving(client, models=answering()) as served:
         thread = a_thread()
@@ -302,6 +306,7 @@ async def test_a_rubric_that_is_pending_as_a_draft_is_terminated_is_the_rubric_o
     assert "it is better" in str(served.models.requests_of("grader")[-1])
 
 
+@pytest.mark.slow
 async def test_a_turn_that_was_cancelled_goes_on_for_its_key(client: Client) -> None:
     async with serving(client, models=answering()) as served:
         thread = a_thread()
@@ -340,6 +345,7 @@ async def test_one_who_resumes_what_another_has_resumed_gets_its_result(client: 
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 async def test_turns_before_an_interrupt_end_with_it(client: Client) -> None:
     async with staged(client) as stage:
         async with stage.served() as served:

@@ -82,6 +82,7 @@ async def test_a_thread_of_ten_mebibytes_is_interrupted_resumed_and_started_agai
     assert sum(event.ByteSize() for event in history.events) < 100_000
 
 
+@pytest.mark.slow
 async def test_a_large_thread_reaches_the_models_whole(stored: Client) -> None:
     async with serving(stored, models=answering()) as served:
         await grown(served, a_thread(), 3)
@@ -90,6 +91,7 @@ async def test_a_large_thread_reaches_the_models_whole(stored: Client) -> None:
     assert [len(content) for content in contents[2::2]] == [len(PART) + 2] * 3
 
 
+@pytest.mark.slow
 async def test_a_conversation_of_many_pages_is_paged_whole(stored: Client) -> None:
     async with serving(stored, models=answering()) as served:
         thread = a_thread()
@@ -112,6 +114,7 @@ async def test_a_result_leaves_out_messages_that_are_too_many(stored: Client) ->
     assert (result.messages, result.messages_truncated, result.output) == (None, True, "draft 1")
 
 
+@pytest.mark.slow
 async def test_without_storage_a_thread_ends_at_a_mebibyte_and_a_half(bare: Client) -> None:
     async with serving(bare, models=answering()) as served:
         thread = a_thread()

@@ -199,6 +199,7 @@ async def test_callers_of_an_interrupted_key_and_of_nothing_said_all_get_its_end
     assert (served.models.count("generator"), served.models.count("grader")) == (1, 2)
 
 
+@pytest.mark.slow
 async def test_the_last_sixty_four_keys_are_remembered(served: Served) -> None:
     thread = a_thread()
     first = await served.client.invoke(thread, "turn 0", key="key 0", start=start(rubric=..., grader=...))
@@ -258,6 +259,7 @@ async def test_a_key_whose_turn_somebody_else_resumed_returns_its_end(served: Se
     assert result == resumed
 
 
+@pytest.mark.slow
 async def test_a_queued_key_that_an_interrupt_dropped_can_be_asked_for_again(served: Served) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", start=start())

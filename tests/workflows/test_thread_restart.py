@@ -115,6 +115,7 @@ async def test_a_turn_that_is_terminated_under_its_caller_raises_and_is_not_begu
     assert status == last.status == WorkflowExecutionStatus.TERMINATED
 
 
+@pytest.mark.slow
 async def test_a_start_that_a_closed_thread_refuses_leaves_no_error_unread(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", start=start())
@@ -301,6 +302,7 @@ async def test_a_start_with_another_rubric_reads_a_checkpoint_and_judges_the_dra
     assert (result.status, result.output, result.evaluations[-1].criteria[0].name) == ("satisfied", "draft 1", "it is better")
 
 
+@pytest.mark.slow
 async def test_a_thread_that_one_turn_has_filled_goes_on_from_its_checkpoint(served: Served) -> None:
     thread = a_thread()
     await served.client.invoke(thread, [{"role": "user", "content": "x" * 700_000}] * 2, start=start(idle_timeout=0))
@@ -320,6 +322,7 @@ async def restarted(served: Served, thread: str, **given: Any) -> WorkflowHandle
     return await served.temporal.start_workflow("GradingThread", request, id=thread, task_queue=served.task_queue, id_reuse_policy=reuse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [{}, {"rubric": "- it is better"}])
 async def test_a_start_with_messages_keeps_what_a_person_is_asked(served: Served, given: dict[str, Any]) -> None:
     thread = a_thread()

@@ -30,6 +30,7 @@ async def calls_of(served: Served, thread: str) -> Counter[str]:
     )
 
 
+@pytest.mark.slow
 async def test_one_grading_run_goes_through_several_temporal_runs_while_its_caller_waits(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(19)
@@ -54,6 +55,7 @@ async def test_one_grading_run_goes_through_several_temporal_runs_while_its_call
     await replay(served.temporal, thread)
 
 
+@pytest.mark.slow
 async def test_a_thread_keeps_its_owner_in_all_its_temporal_runs(served: Served) -> None:
     served.models.answers["grader"] = failing_until(11)
     opening = start(idle_timeout=0, max_iterations=12, messages=[{"role": "user", "content": "hello"}])
@@ -93,6 +95,7 @@ async def test_queued_turns_come_through_and_each_is_done_once(served: Served) -
     await replay(served.temporal, thread)
 
 
+@pytest.mark.slow
 async def test_keys_are_remembered_in_the_next_runs(served: Served) -> None:
     thread = a_thread()
     first = await served.client.invoke(thread, "turn 0", key="key 0", start=start())
@@ -122,6 +125,7 @@ async def sent_until_answered(thread: WorkflowHandle[Any, Any], turn: dict[str, 
             told.append(error.cause.message)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_a_turn_that_is_sent_again_while_its_thread_rolls_over_is_done_once(served: Served, keyed: bool) -> None:
     """A service in another language sends plain JSON."""
@@ -177,6 +181,7 @@ async def test_a_caller_without_a_key_who_comes_back_late_asks_for_another_turn(
     assert (await served.contents(thread)).count("hello") == 2
 
 
+@pytest.mark.slow
 async def test_an_interrupted_run_goes_on_in_a_thread_that_rolled_over(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(15)
@@ -201,6 +206,7 @@ async def test_an_interrupted_run_goes_on_in_a_thread_that_rolled_over(served: S
     await replay(served.temporal, thread)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_whoever_resumed_a_run_gets_its_end_from_a_later_temporal_run(served: Served, named: bool) -> None:
     thread = a_thread()
@@ -217,6 +223,7 @@ async def test_whoever_resumed_a_run_gets_its_end_from_a_later_temporal_run(serv
     assert served.models.count("generator") == 17
 
 
+@pytest.mark.slow
 async def test_rubrics_and_a_close_that_come_while_it_rolls_over_are_not_lost(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(19)
@@ -239,6 +246,7 @@ async def test_rubrics_and_a_close_that_come_while_it_rolls_over_are_not_lost(se
     await replay(served.temporal, thread)
 
 
+@pytest.mark.slow
 async def test_the_conversation_reaches_the_models_whole_after_a_roll(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(12)

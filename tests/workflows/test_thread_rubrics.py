@@ -315,6 +315,7 @@ async def test_a_rubric_judges_the_draft_with_which_an_override_ended_the_run(se
     await replay(served.temporal, thread)
 
 
+@pytest.mark.slow
 async def test_a_rubric_supplied_before_any_is_set_opens_the_first_run(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "generator", rubric=...)

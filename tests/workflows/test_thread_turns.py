@@ -125,6 +125,7 @@ async def test_a_bad_turn_is_refused_without_a_trace(served: Served, request_: A
     assert why in refused.message
 
 
+@pytest.mark.slow
 async def test_a_turn_that_the_thread_cannot_hold_is_refused_while_others_are_queued(served: Served) -> None:
     thread = a_thread()
     first = await served.begun(thread, "generator")

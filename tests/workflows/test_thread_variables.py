@@ -40,6 +40,7 @@ async def refused(task: Sent) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phase", ["generator", "waiting", *(pytest.param(name, marks=pytest.mark.slow) for name in ("grader", "interrupted"))]
 )
@@ -76,6 +77,7 @@ async def test_a_queued_turns_rubric_is_filled_with_the_variables_of_the_turns_b
     await replay(served.temporal, thread)
 
 
+@pytest.mark.slow
 async def test_a_turn_is_refused_by_the_variables_that_are_to_count_when_it_begins(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "generator", "one", rubric=ABOUT, vars={"x": "one"})
@@ -121,6 +123,7 @@ async def test_a_turn_whose_rubric_cannot_be_filled_when_it_begins_ends_interrup
     assert contents == ["one", "draft 1", "two", "draft 2", "four", "draft 3"]
 
 
+@pytest.mark.slow
 async def test_variables_of_a_turn_outlive_a_new_run_of_the_workflow(impatient: Client) -> None:
     async with serving(impatient, models=answering()) as served:
         thread = a_thread()
@@ -134,6 +137,7 @@ async def test_variables_of_a_turn_outlive_a_new_run_of_the_workflow(impatient: 
     assert last.evaluations[-1].criteria[0].name == "all about two"
 
 
+@pytest.mark.slow
 async def test_a_rubric_that_was_taken_back_is_not_filled_again(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "generator", "one", rubric=ABOUT, vars={"x": "one"})
@@ -147,6 +151,7 @@ async def test_a_rubric_that_was_taken_back_is_not_filled_again(served: Served) 
     assert await names(served, thread) == ["about one", "about two"]
 
 
+@pytest.mark.slow
 async def test_what_a_variable_says_is_never_a_template(served: Served) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "one", start=start(rubric=ABOUT, vars={"x": "{{ secret }}", "secret": "s"}))

@@ -58,6 +58,7 @@ async def heard(client: Client, behaviour: Callable[[dict[str, Any]], Any], **mo
     return served.models.requests_of("grader")[1].messages[-1].content, given[0] if given else {}, result
 
 
+@pytest.mark.slow
 async def test_it_is_given_arguments_draft_and_an_id_and_its_value_is_evidence(client: Client) -> None:
     evidence, given, result = await heard(client, lambda asked: {"word": asked["arguments"]["word"], "found": 3})
 
@@ -82,6 +83,7 @@ async def test_the_model_is_told_of_it_as_of_any_tool(client: Client) -> None:
     assert [tool.name for tool in asked.tools] == ["look", "word_count"]
 
 
+@pytest.mark.slow
 async def test_a_megabyte_comes_back_as_head_and_tail(client: Client) -> None:
     answer, _, _ = await heard(client, lambda _: "x" * 1_000_000)
 
@@ -96,6 +98,7 @@ async def test_more_than_a_payload_holds_is_told_and_not_asked_for_again(client:
     assert result.status == "satisfied"
 
 
+@pytest.mark.slow
 async def test_what_it_raises_is_told(client: Client) -> None:
     def fails(_: object) -> None:
         raise ApplicationError("no such book", type="LibraryError", non_retryable=True)
@@ -105,6 +108,7 @@ async def test_what_it_raises_is_told(client: Client) -> None:
     assert answer == "LibraryError: no such book"
 
 
+@pytest.mark.slow
 async def test_a_queue_that_nobody_serves_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(activity_calls.REMOTE_TOOL, "schedule_to_start_timeout", timedelta(seconds=1))
     argument = request("- x")

@@ -19,6 +19,7 @@ from tests.rig.threads import JUDGE, WRITER, draft, refusal, request, serving
 UNKNOWN = "unknown provider 'antropic'. Did you mean 'anthropic'?"
 
 
+@pytest.mark.slow
 @over(
     "argument",
     [
