@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
@@ -225,28 +226,29 @@ def test_a_name_that_no_tenant_has_is_refused_by_every_command(commands: Command
 
 
 def test_commands_name_the_tenant_and_list_by_it(commands: CommandLine) -> None:
+    acme, beta = f"acme-{uuid4()}", f"beta-{uuid4()}"  # other tests of the process have threads on the server, too
     replies: list[dict[str, Any]] = [{"role": "generator", "text": "a draft"}, passes()]
     (commands.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
     written = {"grader": "scripted:judge", "scripted": "replies.yaml", "rubric": "- it is good", "tests": [{"id": "a", "output": "good"}]}
-    for name, more in (("file", {"priority": {"tenant": "acme"}}), ("flag", {}), ("other", {"priority": {"tenant": "beta"}})):
+    for name, more in (("file", {"priority": {"tenant": acme}}), ("flag", {}), ("other", {"priority": {"tenant": beta}})):
         (commands.folder / f"{name}.yaml").write_text(json.dumps(written | {"name": name} | more))
     (commands.folder / "run.json").write_text(json.dumps(PARIS))
     (commands.folder / "judge.yaml").write_text(json.dumps({"rubric": "- it is good"}))
-    task = commands.task("task", replies, rubric="- it is good", priority={"tenant": "beta"})
+    task = commands.task("task", replies, rubric="- it is good", priority={"tenant": beta})
 
-    evaluated = [commands("eval", "file.yaml"), commands("eval", "flag.yaml", "--tenant", "acme"), commands("eval", "other.yaml")]
-    ran = [commands("run", task, "--tenant", "acme", "--thread", "mine"), commands("run", task, "--thread", "theirs")]
+    evaluated = [commands("eval", "file.yaml"), commands("eval", "flag.yaml", "--tenant", acme), commands("eval", "other.yaml")]
+    ran = [commands("run", task, "--tenant", acme, "--thread", "mine"), commands("run", task, "--thread", "theirs")]
     judged = commands(
-        "judge", "judge.yaml", "run.json", "--grader", "scripted:judge", "--scripted", "replies.yaml", "--tenant", "acme", "--json"
+        "judge", "judge.yaml", "run.json", "--grader", "scripted:judge", "--scripted", "replies.yaml", "--tenant", acme, "--json"
     )
     bad = commands("eval", "flag.yaml", "--tenant", "a" * 65)
-    batches = commands("batches", "list", "--tenant", "acme", "--json")
-    resumed = commands("eval", "--resume", json.loads(batches.out)[0]["batch_id"], "--tenant", "beta")
-    threads = commands("list", "--tenant", "acme", "--json")
+    batches = commands("batches", "list", "--tenant", acme, "--json")
+    resumed = commands("eval", "--resume", json.loads(batches.out)[0]["batch_id"], "--tenant", beta)
+    threads = commands("list", "--tenant", acme, "--json")
 
     assert [done.code for done in (*evaluated, *ran)] == [0] * 5, [done.err for done in (*evaluated, *ran)]
     assert [found["name"] for found in json.loads(batches.out)] == ["flag", "file"]
     assert [found["thread_id"] for found in json.loads(threads.out)] == ["mine"]
-    assert judged.result["id"].startswith(f"judging-{tenant_digits('acme')}")
+    assert judged.result["id"].startswith(f"judging-{tenant_digits(acme)}")
     assert (bad.code, "'--tenant': tenant: String should have at most 64 characters" in bad.err) == (2, True), bad.err
     assert (resumed.code, "is another tenant's" in resumed.err) == (2, True)

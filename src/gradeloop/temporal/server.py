@@ -45,6 +45,10 @@ DYNAMIC_CONFIG = (
     "matching.enableFairness=true",
     # Fairness holds within one partition of a queue, and new calls would be spread over four.
     "matching.numTaskqueueWritePartitions=1",
+    # Calls of a server of any release lie in that one: polls of the others would be handed on to it.
+    "matching.numTaskqueueReadPartitions=1",
+    # A series of each metric for each queue, which a thread of its own reports every second, and nobody reads here.
+    "metrics.breakdownByTaskQueue=false",
     # A history is deleted once its end is known to be listed, which is looked at every 10 to 30 seconds otherwise.
     'history.visibilityProcessorUpdateAckInterval="1s"',
     'history.transferProcessorUpdateAckInterval="1s"',
