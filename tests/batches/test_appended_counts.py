@@ -276,6 +276,7 @@ async def test_a_case_that_runs_again_is_counted_once_whatever_is_not_folded_yet
     assert (after.passed, after.errors, after.failed, after.usage.calls) == (2, 0, 1, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 async def test_each_case_and_each_cost_is_counted_once_while_workers_lose_their_connections(server_url: str, seed: int) -> None:
     draw, count, workers = random.Random(seed), 60, 3

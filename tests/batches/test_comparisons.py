@@ -93,6 +93,7 @@ async def test_drafts_are_judged_by_themselves_first_and_then_compared(client: C
     assert summary.usage.calls == 6
 
 
+@pytest.mark.slow
 async def test_the_output_with_the_best_scores_passes(client: Client, tmp_path: Path) -> None:
     best_by: list[tuple[dict[str, Any], str | None]] = [
         ({"kind": "max-score"}, "b"),

@@ -301,6 +301,7 @@ async def test_repeats_are_asked_anew_each_with_a_seed_of_its_own(client: Client
     assert seeds == [[7, 8, 9, 10]] * 4
 
 
+@pytest.mark.slow
 async def test_judgements_whose_answers_stayed_invalid_are_made_again_when_that_is_asked_for(client: Client, tmp_path: Path) -> None:
     first, other, good = runs("a"), runs("b"), runs("c")
     criteria = {"rubric": {"criteria": [{"description": "names Paris"}]}, "grader": {"model": "scripted:judge"}}

@@ -37,6 +37,7 @@ REPLIES = (
 )
 
 
+@pytest.mark.slow
 async def test_the_last_call_sees_the_findings_and_all_calls_are_counted(client: Client, tmp_path: Path) -> None:
     run = long_run()
     async with batching(client, tmp_path, *REPLIES, answers(FOUND)) as batches:

@@ -69,6 +69,7 @@ async def test_no_tenant_is_given_the_judgement_of_another(client: Client, tmp_p
     assert len({one.result.batch_id for one in found}) == (4 if stored else 1)
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_judged_in_parts_is_judged_for_each_tenant(client: Client, tmp_path: Path) -> None:
     long = [PARIS["transcripts"][0]["messages"][0], {"role": "assistant", "content": "Paris. " * 160_000}]
     run, found = AgentRun.model_validate({"id": "long", "transcripts": [{"messages": long}]}), list[RunVerdict]()
@@ -225,6 +226,7 @@ def test_a_name_that_no_tenant_has_is_refused_by_every_command(commands: Command
     assert (refused.code, "Invalid value for '--tenant': tenant: " in refused.err) == (2, True), refused.err
 
 
+@pytest.mark.slow
 def test_commands_name_the_tenant_and_list_by_it(commands: CommandLine) -> None:
     acme, beta = f"acme-{uuid4()}", f"beta-{uuid4()}"  # other tests of the process have threads on the server, too
     replies: list[dict[str, Any]] = [{"role": "generator", "text": "a draft"}, passes()]

@@ -106,6 +106,7 @@ def test_agreement_is_told_key_by_key_with_a_table_and_both_reasons(tmp_path: Pa
     )
 
 
+@pytest.mark.slow
 def test_criteria_are_labelled_by_their_ids(tmp_path: Path) -> None:
     labels = labelled(tmp_path, label("a", criteria={"c1": True, "c2": False}, result="needs_revision"), judge=CRITERIA)
     rows = [{"id": "c1", "name": "n", "passed": True, "reason": "x"}, {"id": "c2", "name": "b", "passed": True, "reason": "short enough"}]

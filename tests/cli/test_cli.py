@@ -150,6 +150,7 @@ def test_a_run_that_reaches_its_last_iteration_ends_with_1(gradeloop: CommandLin
     assert "there is more to it" in done.out
 
 
+@pytest.mark.slow
 def test_a_run_whose_grader_fails_ends_with_3_and_the_reason_and_a_fork_grades_its_draft_again(gradeloop: CommandLine) -> None:
     fault = {"role": "grader", "error": {"kind": "auth", "message": "no such key", "status": 401}}
     task = gradeloop.task("unjudged", [draft("a"), fault, verdict(run=1)])

@@ -322,6 +322,7 @@ def test_a_rubric_of_criteria_passes_where_it_is_satisfied(gradeloop: CommandLin
     assert "3 judged, 0 passed (0%)" in done.out
 
 
+@pytest.mark.slow
 def test_an_edited_criterion_is_asked_alone_and_a_budget_is_more_than_nothing(gradeloop: CommandLine) -> None:
     def rubric(second: str) -> str:
         criteria = [{"description": "names the capital"}, {"description": second}]

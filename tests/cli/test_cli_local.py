@@ -228,6 +228,7 @@ async def test_doctor_names_the_servers_of_this_machine_that_answer(
 HOSTILE: list[object] = [[{"id": "x\n# y"}], "models", [7], [{"name": "m"}], None, [{"id": "m" * 2_000_000}]]
 
 
+@pytest.mark.slow
 async def test_init_takes_nothing_odd_from_a_server(gradeloop: CommandLine, server: LocalServer, subtests: pytest.Subtests) -> None:
     plain = await asyncio.to_thread(gradeloop, "init", "plain.yaml", **quiet())
     for at, listed in enumerate(HOSTILE):

@@ -296,6 +296,7 @@ def test_a_judge_in_json_is_found_as_one_in_yaml_is(gradeloop: CommandLine) -> N
     assert "the store has no judgements by 'unused.json'; judge some runs first: gradeloop judge unused.json RUNS" in refused.err
 
 
+@pytest.mark.slow
 def test_what_a_judge_says_comes_next_works(gradeloop: CommandLine, opened: list[str]) -> None:
     asked = ("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "--pass", "label=no match")
     by_file, by_judge = gradeloop(*asked, "-o", "of next.jsonl", "--overwrite"), gradeloop(*asked)

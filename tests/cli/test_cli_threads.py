@@ -114,6 +114,7 @@ def test_a_fork_shows_its_own_events_in_its_own_time_also_when_it_is_watched_lat
     assert "max_iterations_reached after 2 iterations" in same.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "kind", "cure", "step"),
     [

@@ -290,6 +290,7 @@ async def test_a_program_that_was_stopped_goes_on_where_it_was(sent: signal.Sign
         assert [message.role for message in (await client.messages(thread)).items] == ["user", "assistant"]
 
 
+@pytest.mark.slow
 async def test_the_judge_of_a_loop_answers_from_a_file_that_a_variable_names(
     around: Around, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

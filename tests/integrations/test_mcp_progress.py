@@ -94,6 +94,7 @@ async def test_a_call_says_at_a_steady_pace_that_its_provider_is_away(
     assert sorted(pauses)[len(pauses) // 2] < 3 * PACE
 
 
+@pytest.mark.slow
 async def test_a_call_whose_model_takes_its_time_says_so(
     client: TemporalClient, models: FailingModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:

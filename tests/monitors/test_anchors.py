@@ -284,6 +284,7 @@ async def test_a_world_that_changes_is_called_that_in_the_alert(client: Client, 
     assert "the world has moved, not the judge: of " in found.alerts[0].said
 
 
+@pytest.mark.slow
 async def test_the_judge_is_blind_to_labels_and_a_tick_without_runs_asks_of_no_anchor(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, fails("bad"), passes()) as plain:
         monitor = await with_anchors(plain, per_tick=3)

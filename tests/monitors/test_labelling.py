@@ -64,6 +64,7 @@ async def test_every_monitor_with_runs_to_label_is_listed_and_one_whose_runs_hav
     assert hers == anybody == []
 
 
+@pytest.mark.slow
 async def test_labels_correct_the_rate_by_the_runs_that_each_stands_for(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, fails("bad"), passes()) as monitor:
         labels = MonitorLabels(monitor.batches.store)

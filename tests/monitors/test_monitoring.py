@@ -196,6 +196,7 @@ async def test_what_the_budget_left_out_is_judged_first_within_that_of_the_next_
         assert (await monitor.batches.reader.summary(batch)).passed == 2
 
 
+@pytest.mark.slow
 async def test_what_an_outage_left_out_is_judged_once_it_is_over(client: Client, tmp_path: Path) -> None:
     async with watched(client, tmp_path, breaks(kind="connection"), settings={"outage_timeout": 0.3}) as monitor:
         monitor.write("a.jsonl", "a", "b")

@@ -262,6 +262,7 @@ def test_a_sandbox_that_is_there_and_fails_is_not_replaced_in_silence(monkeypatc
     assert said[0].endswith("; landlock is used instead")
 
 
+@pytest.mark.slow
 def test_a_sandbox_that_is_not_there_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 

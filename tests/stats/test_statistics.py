@@ -95,6 +95,7 @@ def test_ac1_is_its_definition_on_random_sets() -> None:
         assert gwet_ac1(counts, 3) == pytest.approx((agreed - chance) / (1 - chance))
 
 
+@pytest.mark.slow
 def test_shares_and_changes_are_statsmodels_and_scipys() -> None:
     generator = random.Random(2)
     for _ in range(SETS):

@@ -155,6 +155,7 @@ async def test_what_comes_while_a_file_cannot_be_used_is_handed_back_and_done_on
     assert asked == 1
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_too_old_for_its_store_takes_no_work_and_says_so(
     client: Client, server_url: str, tmp_path: Path, built: list[StoreGate]
 ) -> None:

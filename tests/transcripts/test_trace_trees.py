@@ -192,6 +192,7 @@ def test_a_trace_of_many_tools_is_read(tmp_path: Path) -> None:
     assert shown(tmp_path / "trace.json")[1_001:1_003] == ["tool tool_result c999 look found 999", "tool tool_result c998 look found 998"]
 
 
+@pytest.mark.slow
 def test_a_trace_of_spans_that_are_all_in_one_another_is_read(tmp_path: Path) -> None:
     chain = [span(f"s{at}", f"s{at - 1}", "down") for at in range(3_000)]
     (tmp_path / "trace.json").write_text(json.dumps(trace(*chain, call("last", "s2999", [Q], A))), encoding="utf-8")

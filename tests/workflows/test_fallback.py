@@ -200,6 +200,7 @@ async def test_thinking_of_one_model_is_not_sent_to_another(client: Client, mode
     assert sent == [0, 1, 0, 1, 1, 0]
 
 
+@pytest.mark.slow
 async def test_where_every_model_is_away_the_wait_ends_and_names_them(client: Client, models: FailingModels) -> None:
     models.plan(A, 503)
     models.plan(B, 429)

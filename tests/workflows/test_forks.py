@@ -111,6 +111,7 @@ async def test_a_fork_costs_what_it_does_itself(served: Served) -> None:
     assert (await served.client.result(fork)).usage.calls == (await served.client.state(fork)).usage.calls == 2
 
 
+@pytest.mark.slow
 async def test_both_threads_name_each_other_in_lists_states_and_pages(served: Served) -> None:
     old = await parent(served)
     forks = [await served.client.fork(old, at, rubric=BETTER, fork_id=f"{old}-{at}") for at in (0, 1)]
@@ -244,6 +245,7 @@ async def test_a_query_whose_number_is_something_else_says_so(served: Served, qu
             await served.handle(thread).query(query, value)
 
 
+@pytest.mark.slow
 async def test_who_forgets_a_thread_is_told_of_its_forks(served: Served) -> None:
     old = await parent(served)
     fork = await served.client.fork(old, 0, rubric=BETTER)

@@ -371,6 +371,7 @@ async def test_two_runs_draw_two_nonces(client: Client) -> None:
     assert len({request.messages[0].content.splitlines()[0] for request in served.models.requests_of("grader")}) == 2
 
 
+@pytest.mark.slow
 async def test_a_grader_reads_a_record_whole_that_its_prompt_had_to_cut(client: Client) -> None:
     long = "".join(f"line {number}\n" for number in range(60_000))
     reads = [wants("grader", {"name": "read_transcript", "arguments": {"record": 1, "offset": at * 16384}}, step=at) for at in range(25)]

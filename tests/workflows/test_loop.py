@@ -391,6 +391,7 @@ async def test_a_full_thread_keeps_every_decision_of_its_last_verdict_and_lets_t
     ]
 
 
+@pytest.mark.slow
 async def test_a_thread_filled_by_its_verdicts_still_completes_within_one_payload(client: Client) -> None:
     rubric = "\n".join(f"- criterion {number}" for number in range(1, 101))
     rows = [row(f"c{number}", prose(4000), reason=prose(4000)) for number in range(1, 101)]

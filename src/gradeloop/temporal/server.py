@@ -43,11 +43,10 @@ DYNAMIC_CONFIG = (
     'history.timerProcessorMaxTimeShift="1ms"',
     # Without it, the tenants of a priority are served in the order of their calls.
     "matching.enableFairness=true",
-    # Fairness holds within one partition of a queue, and new calls would be spread over four.
+    # Fairness holds within one partition of a queue, and calls and polls would be spread over four.
     "matching.numTaskqueueWritePartitions=1",
-    # Calls of a server of any release lie in that one: polls of the others would be handed on to it.
     "matching.numTaskqueueReadPartitions=1",
-    # A series of each metric for each queue, which a thread of its own reports every second, and nobody reads here.
+    # Each queue's own series are written every second, and nobody reads them.
     "metrics.breakdownByTaskQueue=false",
     # A history is deleted once its end is known to be listed, which is looked at every 10 to 30 seconds otherwise.
     'history.visibilityProcessorUpdateAckInterval="1s"',
@@ -206,13 +205,11 @@ async def _wait_until_ready(process: DetachedProcess, info: ServerInfo) -> Serve
 
 
 async def _answers(info: ServerInfo) -> bool:
-    client = await _probe(info)
-    if client is None:
-        return False
     from gradeloop.temporal.runtime import close_client
 
-    await close_client(client)
-    return True
+    if client := await _probe(info):
+        await close_client(client)
+    return client is not None
 
 
 async def _probe(info: ServerInfo) -> "Client | None":
