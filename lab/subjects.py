@@ -21,6 +21,7 @@ from gradeloop.contract.thread import WORKFLOW
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.runtime import export_metrics, metrics_exporter
+from gradeloop.temporal.worker_process import LoadedObjects
 from lab.bare import ACTIVITIES, Bare, nothing
 from worker import build
 
@@ -97,8 +98,9 @@ async def serve(subject: Subject, address: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with worker_of(client, subject):
-        print(READY, flush=True)
-        await stopped.wait()
+        with LoadedObjects().gc_freeze():  # as worker.py does
+            print(READY, flush=True)
+            await stopped.wait()
 
 
 if __name__ == "__main__":

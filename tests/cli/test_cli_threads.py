@@ -114,13 +114,14 @@ def test_a_fork_shows_its_own_events_in_its_own_time_also_when_it_is_watched_lat
     assert "max_iterations_reached after 2 iterations" in same.out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "kind", "cure", "step"),
     [
         (404, "not_found", "correct the model's name or its address, or name another model", "--model PROVIDER:MODEL"),
-        (401, "auth", "correct OPENAI_API_KEY, or name another model", ""),
-        (402, "quota_exhausted", "correct OPENAI_API_KEY, or name another model", ""),
+        *(
+            pytest.param(status, kind, "correct OPENAI_API_KEY, or name another model", "", marks=pytest.mark.slow)
+            for status, kind in ((401, "auth"), (402, "quota_exhausted"))
+        ),
     ],
 )
 async def test_a_run_whose_model_is_not_served_says_what_to_change_and_is_resumed_with_another(

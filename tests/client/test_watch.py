@@ -37,7 +37,6 @@ async def waiting_of(served: Served, *threads: str) -> list[WaitingThread]:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.slow
 async def test_events_come_with_what_they_refer_to(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(1)

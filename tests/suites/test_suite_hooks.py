@@ -148,7 +148,6 @@ def test_hooks_see_scenarios_and_rows_of_tables_whose_texts_stay_data(tmp_path: 
     assert texts(found) == [["it contains 'file://x.js'"], []]
 
 
-@pytest.mark.slow
 def test_a_hook_that_changes_nothing_leaves_the_cases_as_they_are(tmp_path: Path) -> None:
     code = "module.exports = () => {};"
     hooked = read_suite(written(tmp_path, with_hooks("h.js"), NAME, h_js=code), ALLOWED)
