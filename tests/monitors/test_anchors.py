@@ -151,7 +151,6 @@ def test_a_change_that_leaves_the_rate_almost_as_it_is_shows_in_the_anchors_firs
     assert len(before) >= 0.95 * len(found)
 
 
-@pytest.mark.slow
 def test_a_change_of_the_world_is_called_that_and_leaves_the_anchors_quiet() -> None:
     found = [Simulated(seed, steady, lambda number: 0.95 if number < CHANGE else 0.7) for seed in range(20)]
     for one in found:
