@@ -4,7 +4,7 @@ All slow tests take longer than a slow host has time for. A run takes those of t
 within the last 48 hours where there is none, and of what imports them. It always takes the table of faults, the wheel, the crash tests
 and one sandbox. Together they take at most a share of the seconds of all, which tests/slow_seconds.toml records: the files that changed
 themselves come first, then those that the newest commit draws, so that each has its turn. What is left out is printed to stderr.
-`--spent SECONDS` says what came before took: a host that needed longer for it than the recording's takes fewer, down to those of always.
+`--spent SECONDS` says how long the steps before took: a slow host takes fewer, and at the least those that always run.
 
 `python -m tests.slow_choice --record FILE`, with the JUnit file of a run of all slow tests, records their seconds.
 """
@@ -31,9 +31,9 @@ SHARE = 0.24
 """Of the seconds of all slow tests: a run of all takes 50 minutes on a slow host."""
 
 BEFORE = 2600.0
-"""Seconds of checks, quick tests and real model on the host that recorded those of the slow tests, two of which run at once there."""
+"""Seconds, about, of checks, quick tests and real model on the host of the recorded seconds, where two slow tests run at once."""
 LIMIT = 4500.0
-"""Seconds of a whole run that it does not go beyond by choice: whoever waits for it gives up after 90 minutes."""
+"""Seconds of a whole run that no chosen test goes beyond: whoever waits for it gives up after 90 minutes."""
 
 ATTACKS = "tests/sandbox/test_sandboxes.py::TestAttacks::"
 ALWAYS = (

@@ -40,7 +40,6 @@ async def parrot(request: web.Request) -> web.Response:
     return web.json_response(body, status=401, headers={"x-echo": CANARY, "request-id": CANARY})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["anthropic", pytest.param("openai", marks=pytest.mark.slow)])
 async def test_a_key_is_in_nothing_that_a_run_leaves_behind(gradeloop: CommandLine, provider: str) -> None:
     app = web.Application()
@@ -85,7 +84,6 @@ def loses() -> str:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("caller", ["grader", pytest.param("check", marks=pytest.mark.slow)])
 async def test_no_key_is_left_by_its_beginning_where_a_text_is_cut(gradeloop: CommandLine, caller: str) -> None:
     (gradeloop.folder / "tools.py").write_text(LEAKY)

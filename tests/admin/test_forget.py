@@ -74,7 +74,6 @@ async def histories(client: Client, part: str) -> list[str]:
     return sorted({found.id async for found in client.list_workflows("") if part in found.id})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 async def test_a_tenant_is_forgotten_down_to_the_pages_of_the_database_and_others_stay(client: Client, tmp_path: Path, url: str) -> None:
     mine, theirs, own = (f"MARK{uuid4().hex}" for _ in range(3))

@@ -104,7 +104,6 @@ async def test_a_failure_is_drafted_anew_where_it_is_asked_again(client: Client,
     assert (failed.failed, failed.usage.calls, again.usage.calls) == (1, 1, 2)
 
 
-@pytest.mark.slow
 async def test_no_tenant_profits_from_the_draft_of_another_and_forgetting_one_erases_its_own(client: Client, tmp_path: Path) -> None:
     calls = []
     async with batching(client, tmp_path, WRITES) as batches:

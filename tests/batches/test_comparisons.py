@@ -54,7 +54,6 @@ async def test_the_output_that_the_judge_chooses_in_both_orders_passes(client: C
     assert (again.passed, again.usage.calls) == (1, 0)
 
 
-@pytest.mark.slow
 async def test_no_tenant_profits_from_the_comparison_of_another(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *chooses("2", "2")) as batches:
         found = [

@@ -33,7 +33,6 @@ from tests.rig.threads import request
 ODD_NAMES = ("a'b; DROP TABLE verdicts", "%", "_", "a\\b", "ä/β", "tenant", "x" * 64)
 
 
-@pytest.mark.slow
 async def test_no_tenant_profits_from_the_cached_verdict_of_another(client: Client, tmp_path: Path) -> None:
     calls: list[tuple[str | None, int]] = []
     async with batching(client, tmp_path, passes()) as batches:
@@ -116,7 +115,6 @@ async def test_a_batch_is_neither_followed_nor_resumed_by_another_tenant(client:
     assert (mine.status, mine.passed, again.usage.calls) == ("finished", 1, mine.usage.calls)
 
 
-@pytest.mark.slow
 async def test_the_judgements_of_a_tenant_go_with_it_and_those_of_others_stay(client: Client, tmp_path: Path) -> None:
     results: list[RunVerdict] = []
     async with batching(client, tmp_path, answers(MATCH)) as batches:

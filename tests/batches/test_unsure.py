@@ -144,7 +144,6 @@ async def test_an_escalation_model_decides_what_the_votes_do_not(client: Client,
     assert (again.failed, again.usage.calls) == (1, 0)
 
 
-@pytest.mark.slow
 async def test_no_tenant_profits_from_what_an_escalation_model_told_another(client: Client, tmp_path: Path) -> None:
     dear: Reply = {"role": "grader", "model": "dear", "verdict": verdict(row("c1", "it is dull"))}
     async with batching(client, tmp_path, dear, *votes(True, True, False)) as batches:

@@ -373,7 +373,6 @@ def test_no_line_of_a_draft_is_a_command_of_a_ci_system_that_reads_the_pipe(grad
     assert as_json.result["output"] == told
 
 
-@pytest.mark.slow
 def test_control_characters_of_a_model_do_not_reach_the_terminal(gradeloop: CommandLine) -> None:
     done = gradeloop("run", gradeloop.task("rude", [draft("red \x1b[31m bell \x07 title \x1b]0;owned\x07 end"), verdict(gap=None)]))
 

@@ -317,7 +317,6 @@ async def test_a_threads_variables_fill_later_rubrics_and_can_be_replaced(client
     ]
 
 
-@pytest.mark.slow
 async def test_what_is_judged_is_never_a_template_and_never_coerced(client: Client) -> None:
     texts = ("1.10", "null", '["a"]', "{{ name }}", "{% for %}", '{"a": 1}', "007", "true")
     rubric = {"prompt": "{{ rubric }} {{ output }}", "criteria": ["greets {{ name }}"]}

@@ -222,7 +222,6 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     return commands
 
 
-@pytest.mark.slow
 def test_a_run_in_a_cloned_folder_runs_none_of_its_code_until_it_is_trusted(gradeloop: CommandLine) -> None:
     mark = gradeloop.folder / "ran"
     task = gradeloop.task("story", [draft("A draft."), verdict()])

@@ -272,7 +272,6 @@ class TestThreadPage:
         assert batch_path("b") == "/batches/b"
         assert case_path("b", "c/d") == "/batches/b/cases/c%2Fd"
 
-    @pytest.mark.slow
     async def test_what_was_said_is_shown_and_never_obeyed(self, client: Client, tmp_path: Path) -> None:
         models = answering()
         evil = '</main><script>alert(1)</script><img src=x onerror="alert(2)">'

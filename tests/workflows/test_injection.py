@@ -5,7 +5,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from temporalio.client import Client
 
 from activities.tools.registry import ToolRegistry
@@ -224,7 +223,6 @@ def test_an_answer_that_echoes_it_is_no_verdict(payload: str) -> None:
     assert isinstance(parse_verdict(f"{PASS}\n{payload}", group), Malformed)
 
 
-@pytest.mark.slow
 @over(
     "text",
     [
@@ -256,7 +254,6 @@ async def test_a_required_criterion_that_the_grader_calls_optional_is_required(c
     assert (result.status, result.evaluations[0].result) == ("max_iterations_reached", "needs_revision")
 
 
-@pytest.mark.slow
 @over("payload", PAYLOADS)
 def test_a_tools_description_is_its_description_and_no_more(payload: str) -> None:
     def look() -> str:

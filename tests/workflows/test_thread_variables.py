@@ -151,7 +151,6 @@ async def test_a_rubric_that_was_taken_back_is_not_filled_again(served: Served) 
     assert await names(served, thread) == ["about one", "about two"]
 
 
-@pytest.mark.slow
 async def test_what_a_variable_says_is_never_a_template(served: Served) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "one", start=start(rubric=ABOUT, vars={"x": "{{ secret }}", "secret": "s"}))
