@@ -3,13 +3,21 @@
 Elsewhere every process of pytest-xdist imports all files, and each again writes what their assertions become, for minutes of CPU in a fresh
 clone. Here a file belongs to the process that has least to do, by the seconds in tests/quick_seconds.toml: which process runs a test is no
 question of luck. `python -m tests.parts FILE` records the seconds of a run from its JUnit file.
+
+A process that dies takes its tests with it: the summary says how it ended, and what its threads did then.
 """
 
+import faulthandler
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xdist.scheduler import EachScheduling  # type: ignore[import-untyped]  # it has no types
@@ -22,6 +30,11 @@ LEAST = 3.0
 OTHERS = 1.0
 
 SESSION = pytest.StashKey[pytest.Session]()
+STACKS = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
+ENDS = pytest.StashKey[list[str]]()
+
+PATIENCE = 10.0
+"""Seconds that a process has to end once its connection has."""
 
 
 def parts(files: Iterable[str], seconds: Mapping[str, float], count: int) -> list[list[str]]:
@@ -53,12 +66,46 @@ def named(config: pytest.Config) -> dict[str, list[str]]:
     return found
 
 
+@pytest.hookimpl(trylast=True)  # after pytest has chosen standard error for the stacks
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave to a process of a parallel run the files that are its own."""
+    """Leave to a process of a parallel run the files that are its own, and have it note where it dies."""
     files = named(config)
     if (given := getattr(config, "workerinput", None)) is not None:
         groups = parts(files, tomllib.loads(SECONDS.read_text()), given["workercount"])
         config.args = [argument for name in groups[int(given["workerid"].removeprefix("gw"))] for argument in files[name]]
+        faulthandler.enable(os.open(given["stacks"], os.O_WRONLY | os.O_CREAT, 0o600))
+    else:
+        config.stash[STACKS], config.stash[ENDS] = tempfile.TemporaryDirectory(), []
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what the processes noted."""
+    if STACKS in config.stash:
+        config.stash[STACKS].cleanup()
+
+
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process where it notes what its threads do when it dies."""
+    node.workerinput["stacks"] = str(Path(node.config.stash[STACKS].name, node.gateway.id))
+
+
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Note how a process ended that had more to do."""
+    if error is None:
+        return
+    end = "lives, though its connection has ended"
+    with suppress(subprocess.TimeoutExpired):
+        code = node.gateway._io.popen.wait(PATIENCE)
+        end = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}"
+    file = Path(node.workerinput["stacks"])
+    node.config.stash[ENDS].append(f"{node.gateway.id} {end}\n{file.read_text(errors='replace') if file.exists() else ''}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how processes ended."""
+    for end in config.stash.get(ENDS, []):
+        terminalreporter.section("a process of the tests")
+        terminalreporter.write_line(end)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

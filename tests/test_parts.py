@@ -40,7 +40,8 @@ def folder(tmp_path: Path) -> Path:
 def run(folder: Path, *places: str) -> "subprocess.CompletedProcess[str]":
     """Run tests in two parts."""
     flags = ["-p", "tests.parts", "--dist", "each", "--numprocesses", "2", "-c", str(folder.parent / "pytest.ini")]
-    command = [sys.executable, "-m", "pytest", *flags, *(str(folder / place) for place in places)]
+    given = [place if place.startswith("-") else str(folder / place) for place in places]
+    command = [sys.executable, "-m", "pytest", *flags, *given]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -62,3 +63,23 @@ def test_a_file_that_is_not_there_is_named_before_anything_runs(folder: Path) ->
     assert f"file or directory not found: {folder / 'test_d.py'}" in done.stderr
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert not (folder.parent / "imported").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("import ctypes; ctypes.string_at(0)", ["gw0 was ended by SIGSEGV", "Segmentation fault", ", line 6 in test_one"]),
+        ("import os; os.kill(os.getpid(), 9)", ["gw0 was ended by SIGKILL"]),
+        ("import os; os._exit(5)", ["gw0 left with exit code 5"]),
+    ],
+)
+def test_the_summary_says_how_a_process_died_and_where(folder: Path, act: str, told: list[str]) -> None:
+    file = folder / "test_a.py"
+    file.write_text(file.read_text().replace("pass", act, 1))
+    done = run(folder, "--max-worker-restart=0", "")
+    summary = done.stdout.split("= a process of the tests =", 1)[-1]
+
+    assert [words for words in told if words not in summary] == []
+    assert "crashed while running" in done.stdout
+    assert done.returncode != 0
