@@ -4,7 +4,6 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from activities.tools import file_tools
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import TOOLS, ToolRegistry, build_rows
 from gradeloop.errors import InvalidRequest
-from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
+from gradeloop.sandbox.choice import SandboxChoice
+from gradeloop.sandbox.code_calls import local_code_sandbox
 from gradeloop.settings.worker import WorkerSettings
 from tests.rig.tables import over
 from tests.rig.threads import draft, grade, request, serving, wants
@@ -25,15 +25,9 @@ FOR_EVER = 120.0
 """Seconds that no check takes, though the machine be busy; what is not bounded takes years."""
 
 
-@cache
-def here() -> SandboxChoice:
-    """Return the sandboxes of this machine."""
-    return choose_sandboxes()
-
-
 def tools(**settings: Any) -> dict[str, Tool]:
     """Return the built-in tools by name, under these settings."""
-    offered, _ = build_rows(ToolContext(WorkerSettings(**settings), here()))
+    offered, _ = build_rows(ToolContext(WorkerSettings(**settings), local_code_sandbox().choice()))
     return {tool.spec.name: tool for tool in map(tool_of, offered)}
 
 
@@ -444,7 +438,7 @@ def test_where_no_sandbox_holds_the_tools_that_need_one_are_refused_by_name() ->
 
 
 def test_every_built_in_tool_is_offered_or_refused_with_a_cure() -> None:
-    offered, refused = build_rows(ToolContext(WorkerSettings(), here()))
+    offered, refused = build_rows(ToolContext(WorkerSettings(), local_code_sandbox().choice()))
 
     assert {tool.__name__ for tool in offered} | set(refused) == set(TOOLS.rows)
     for name in ("run_command", "fetch_page", "read_file", "list_files", "search_files"):
@@ -452,8 +446,8 @@ def test_every_built_in_tool_is_offered_or_refused_with_a_cure() -> None:
 
 
 async def test_a_tool_that_the_settings_mark_needs_approval() -> None:
-    toolbox = ToolRegistry([], ToolContext(WorkerSettings(needs_approval=["word_count"]), here()))
+    toolbox = ToolRegistry([], ToolContext(WorkerSettings(needs_approval=["word_count"]), local_code_sandbox().choice()))
 
     assert {tool.spec.name for tool in toolbox if tool.needs_approval} == {"word_count"}
     with pytest.raises(InvalidRequest, match="needs_approval: unknown tool 'nothing'"):
-        ToolRegistry([], ToolContext(WorkerSettings(needs_approval=["nothing"]), here()))
+        ToolRegistry([], ToolContext(WorkerSettings(needs_approval=["nothing"]), local_code_sandbox().choice()))

@@ -9,15 +9,14 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from gradeloop.grading.code_checks import CodeCheck, code_call, read_assertion
-from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
-from gradeloop.sandbox.code_calls import CodeCall, CodeResult, CodeSandbox, Engine
+from gradeloop.sandbox.choice import SandboxChoice
+from gradeloop.sandbox.code_calls import CodeCall, CodeResult, CodeSandbox, Engine, local_code_sandbox
 from gradeloop.sandbox.monty import Monty
 from tests.rig.attacks import HOSTILE
 from tests.rig.code_attacks import JAVASCRIPT
@@ -25,7 +24,7 @@ from tests.rig.code_attacks import JAVASCRIPT
 CANARY = "canary-2b8e41"
 SECONDS = 4.0
 
-chosen = cache(choose_sandboxes)
+chosen = local_code_sandbox().choice
 
 
 def sandbox(engine: Engine, seconds: float = 5.0) -> CodeSandbox:
@@ -211,6 +210,12 @@ def test_inline_python_returns_its_expression_or_what_it_returns(code: str, valu
     calls = [CodeCall("python", code, ("hello", {}))]
 
     assert sandbox("python").call(calls) == [CodeResult(value=value)]  # type: ignore[arg-type]  # JSON of any shape
+
+
+def test_a_process_tests_its_sandboxes_once_for_all_folders(tmp_path: Path) -> None:
+    here, there = (local_code_sandbox((tmp_path / name,)) for name in ("here", "there"))
+
+    assert here.choice() is there.choice()
 
 
 def test_without_a_sandbox_for_programs_inline_python_runs_in_monty() -> None:

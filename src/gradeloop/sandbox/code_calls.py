@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from gradeloop.sandbox.choice import SandboxChoice
+from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.sandbox.execution import ERROR_CHARACTERS, MIB, Execution, Limits, SandboxError
 from gradeloop.sandbox.programs import MAIN, readable
 
@@ -289,9 +289,10 @@ def _snippet(call: CodeCall) -> str:
     return f"{given}def inline({', '.join(call.parameters)}):\n{body}\ninline({', '.join(call.parameters)})"
 
 
+_found_here = functools.cache(choose_sandboxes)
+
+
 @functools.cache
 def local_code_sandbox(imports: tuple[Path, ...] = ()) -> CodeSandbox:
-    """Return the sandboxes of this machine as they are found, for a command that reads a suite."""
-    from gradeloop.sandbox.choice import choose_sandboxes
-
-    return CodeSandbox(functools.cache(choose_sandboxes), imports=imports)
+    """Return the sandboxes of this machine as they are found, for a command that reads suites; a process tests them once."""
+    return CodeSandbox(_found_here, imports=imports)
