@@ -22,8 +22,8 @@ from gradeloop.batches.contract import Case
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.checks import CheckedDraft
 from gradeloop.sandbox import processes
+from gradeloop.sandbox.code_calls import local_code_sandbox
 from gradeloop.settings.worker import WorkerSettings
-from tests.activities.test_builtin_tools import here
 
 MIB = 1024 * 1024
 STALL_MS = 250.0
@@ -111,7 +111,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def offered(**settings: Any) -> dict[str, Tool]:
-    built, _ = build_rows(ToolContext(WorkerSettings(**settings), here()))
+    built, _ = build_rows(ToolContext(WorkerSettings(**settings), local_code_sandbox().choice()))
     return {tool.spec.name: tool for tool in map(tool_of, built)}
 
 
