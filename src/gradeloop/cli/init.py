@@ -7,13 +7,16 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gradeloop.cli.schemas import json_schemas
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.endpoints import LOOPBACK, cure_of_no_model, default_model, expand, presets_by_name
+
+if TYPE_CHECKING:
+    import httpx2
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -67,8 +70,11 @@ def init(
 
 async def find_servers(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the models of this machine's servers as `provider:model`, by address; presets and `OPENAI_BASE_URL` say who is asked."""
+    import httpx2  # only this command loads it
+
     places = server_places(environ)
-    found = await asyncio.gather(*(_models_at(address) for address in places))
+    async with httpx2.AsyncClient(trust_env=False, timeout=None) as http:  # each client reads the certificates of the system
+        found = await asyncio.gather(*(_models_at(http, address) for address in places))
     listed = zip(places.items(), found, strict=True)
     return {address: [f"{name}:{model}" for model in models] for (address, name), models in listed if models}
 
@@ -84,17 +90,13 @@ def server_places(environ: Mapping[str, str]) -> dict[str, str]:
     return places
 
 
-async def _models_at(address: str) -> list[str]:
+async def _models_at(http: "httpx2.AsyncClient", address: str) -> list[str]:
     """Return the models that a server lists and that chat, as far as their names tell; none where nobody answers."""
-    import httpx2  # only this command loads it
+    import httpx2
 
     listed = b""
     try:
-        async with (
-            asyncio.timeout(ASK_SECONDS),
-            httpx2.AsyncClient(trust_env=False, timeout=None) as http,
-            http.stream("GET", f"{address.rstrip('/')}/models") as answer,
-        ):
+        async with asyncio.timeout(ASK_SECONDS), http.stream("GET", f"{address.rstrip('/')}/models") as answer:
             async for chunk in answer.raise_for_status().aiter_bytes():
                 if len(listed := listed + chunk) > LIST_BYTES:
                     return []
