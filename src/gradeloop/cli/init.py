@@ -75,8 +75,7 @@ async def find_servers(environ: Mapping[str, str]) -> dict[str, list[str]]:
     places = server_places(environ)
     async with httpx2.AsyncClient(trust_env=False, timeout=None) as http:  # each client reads the certificates of the system
         found = await asyncio.gather(*(_models_at(http, address) for address in places))
-    listed = zip(places.items(), found, strict=True)
-    return {address: [f"{name}:{model}" for model in models] for (address, name), models in listed if models}
+    return {place: [f"{name}:{model}" for model in models] for (place, name), models in zip(places.items(), found, strict=True) if models}
 
 
 def server_places(environ: Mapping[str, str]) -> dict[str, str]:
@@ -100,10 +99,10 @@ async def _models_at(http: "httpx2.AsyncClient", address: str) -> list[str]:
             async for chunk in answer.raise_for_status().aiter_bytes():
                 if len(listed := listed + chunk) > LIST_BYTES:
                     return []
-        names = [str(row["id"]) for row in json.loads(listed)["data"]]
+        names = (str(row["id"]) for row in json.loads(listed)["data"])
+        return [name for name in names if _MODEL.fullmatch(name) and not _NO_CHAT.search(name)]
     except (TimeoutError, httpx2.HTTPError, ValueError, LookupError, TypeError):
         return []
-    return [name for name in names if _MODEL.fullmatch(name) and not _NO_CHAT.search(name)]
 
 
 def write_example(path: Path, kind: Kind, offered: str, *, used: bool) -> None:

@@ -44,6 +44,7 @@ OUTPUT_BYTES = 8 * MIB
 _MISSING = re.compile(r"No module named '(?P<python>[^']+)'|Cannot find (?:module|package) '(?P<node>[^']+)'")
 _MODULE = re.compile(r"^\s*(?:export|import)\s", re.MULTILINE)
 _RUNNERS = Path(__file__).parent
+_found_here = functools.cache(choose_sandboxes)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class CodeResult:
 class CodeSandbox:
     """The sandboxes of this machine, for calls of code."""
 
-    choice: Callable[[], SandboxChoice]
+    choice: Callable[[], SandboxChoice] = _found_here
     """Returns the sandboxes, which are chosen at the first call."""
     seconds: float = CALL_SECONDS
     javascript: Engine | None = None
@@ -289,10 +290,7 @@ def _snippet(call: CodeCall) -> str:
     return f"{given}def inline({', '.join(call.parameters)}):\n{body}\ninline({', '.join(call.parameters)})"
 
 
-_found_here = functools.cache(choose_sandboxes)
-
-
 @functools.cache
 def local_code_sandbox(imports: tuple[Path, ...] = ()) -> CodeSandbox:
     """Return the sandboxes of this machine as they are found, for a command that reads suites; a process tests them once."""
-    return CodeSandbox(_found_here, imports=imports)
+    return CodeSandbox(imports=imports)
