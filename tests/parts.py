@@ -8,6 +8,7 @@ A process that dies takes its tests with it: the summary says how it ended, and 
 """
 
 import faulthandler
+import gc
 import os
 import signal
 import subprocess
@@ -106,6 +107,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for end in config.stash.get(ENDS, []):
         terminalreporter.section("a process of the tests")
         terminalreporter.write_line(end)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Set aside all that a process has loaded, as a worker does, and search less often for what may go: a fourteenth of its CPU."""
+    if hasattr(session.config, "workerinput"):
+        gc.freeze()
+        gc.set_threshold(50_000)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
