@@ -90,8 +90,8 @@ class Model:
         self._waiters: list[Waiter] = []
         self._outcomes: dict[str, Outcome] = {}
         self._taking = False
-        self._before: Outcome | None = None
-        """What a turn that waits came to before this task brought another rubric: a cancel finds it so."""
+        self._before: dict[str, Outcome] = {}
+        """What a turn that waits came to before this task brought another rubric, by status: a cancel and a close find it so."""
 
     # -- What the schedule gives it
 
@@ -105,7 +105,7 @@ class Model:
             long: Whether the history is so long that the thread goes on in a new run of its workflow when it can.
             rolled: Whether it did so in this task, which nobody but an operator sees.
         """
-        self.long, self._before = self.long or long, None
+        self.long, self._before = self.long or long, {}
         self._take_messages([event for event in events if not isinstance(event, End | Elapsed | Cancel)])
         if not self.fresh:  # in a run's first task, handlers see the thread before the run itself does
             self._rest()
@@ -137,7 +137,7 @@ class Model:
         """Start the closed thread again from its checkpoint; what the start brings is a turn, or a rubric that is supplied."""
         self.answers |= {waiter.update: "lost" for waiter in self._waiters}
         self._waiters.clear()
-        unended = self.thread.run if self.stopping == "override" else None
+        unended = self.thread.run if self.stopping == "override" and self.thread.pending is None else None
         if self.status == "running":  # it was lost in the middle of a turn
             self.stopping, self.flight = None, {}
             self.pausing.clear()
@@ -316,8 +316,12 @@ class Model:
         """Put a rubric in force that waits for no call; what a grading asked of a person is void, a generator's call still waits."""
         thread, waits_for_draft = self.thread, self.thread.exchange
         if self.status != "running":
-            if self.status == "waiting" and self.turn is not None and self._before is None:
-                self._before = thread.outcome("interrupted", "person", self.turn.start)
+            if self.status == "waiting" and self.turn is not None and not self._before:
+                start = self.turn.start
+                self._before = {
+                    "interrupted": thread.outcome("interrupted", "person", start),
+                    "waiting": thread.outcome("waiting", None, start),
+                }
             thread.take_pending()
         elif grading:
             self._stop("rubric")
@@ -379,7 +383,7 @@ class Model:
             self._stop("cancel")
             return
         if self.status == "waiting" and self.turn is not None:  # as it does again when the thread is started again
-            found = self._before or self.thread.outcome("interrupted", "person", self.turn.start)
+            found = self._before.get("interrupted") or self.thread.outcome("interrupted", "person", self.turn.start)
             self._answer(lambda waiter: waiter.turn is self.turn, found)
         self._drop(list(self.queue))
         self.closed = "cancelled"
@@ -507,7 +511,7 @@ class Model:
         if self.closed or self.status == "running" or not self.closing:
             return
         if self.turn is not None and self.status == "waiting":
-            outcome = self.thread.outcome("waiting", None, self.turn.start)
+            outcome = self._before.get("waiting") or self.thread.outcome("waiting", None, self.turn.start)
             self._answer(lambda waiter: waiter.turn is self.turn, outcome)
         self._drop(list(self.queue))
         self.closed = "completed" if self.turn else "failed"

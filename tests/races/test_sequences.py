@@ -124,6 +124,24 @@ ONCE_DIFFERENT: dict[str, tuple[Story, bool, list[tuple[str, dict[str, object]]]
             ("is_lost", {"asked_again": False, "rubric": None, "text": "more"}),
         ],
     ),
+    "a person's word under a rubric that ends, and the loss of the thread": (
+        PLAIN,
+        True,
+        [
+            ("go_on", {"steps": 7}),
+            ("happens", {"kinds": ["a cleared rubric", "override"], "long": False}),
+            ("is_lost", {"asked_again": False, "rubric": None, "text": "more"}),
+        ],
+    ),
+    "a rubric, a close and a key again while a call waits": (
+        LOOK,
+        False,
+        [
+            ("happens", {"kinds": ["invoke, the same key"], "long": False}),
+            ("go_on", {"steps": 1}),
+            ("happens", {"kinds": ["another rubric", "close", "invoke, the same key"], "long": False}),
+        ],
+    ),
     "a rubric, a cancel and a new run of the workflow": (
         LOOK,
         False,
