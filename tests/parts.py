@@ -99,7 +99,9 @@ def pytest_testnodedown(node: Any, error: object) -> None:
         code = node.gateway._io.popen.wait(PATIENCE)
         end = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}"
     file = Path(node.workerinput["stacks"])
-    node.config.stash[ENDS].append(f"{node.gateway.id} {end}\n{file.read_text(errors='replace') if file.exists() else ''}")
+    threads = file.read_text(errors="replace").split("\n\n") if file.exists() else []
+    threads.sort(key=lambda thread: thread.startswith("Current thread"))  # a log may be cut off at its beginning
+    node.config.stash[ENDS].append("\n\n".join([*threads, f"{node.gateway.id} {end}"]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -1,5 +1,6 @@
 """A run in parts: each test file belongs to one process, the same in every run, and all are run once."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -69,7 +70,7 @@ def test_a_file_that_is_not_there_is_named_before_anything_runs(folder: Path) ->
 @pytest.mark.parametrize(
     ("act", "told"),
     [
-        ("import ctypes; ctypes.string_at(0)", ["gw0 was ended by SIGSEGV", "Segmentation fault", ", line 6 in test_one"]),
+        ("import ctypes; ctypes.string_at(0)", ["Segmentation fault", ", line 6 in test_one", "gw0 was ended by SIGSEGV"]),
         ("import os; os.kill(os.getpid(), 9)", ["gw0 was ended by SIGKILL"]),
         ("import os; os._exit(5)", ["gw0 left with exit code 5"]),
     ],
@@ -80,6 +81,6 @@ def test_the_summary_says_how_a_process_died_and_where(folder: Path, act: str, t
     done = run(folder, "--max-worker-restart=0", "")
     summary = done.stdout.split("= a process of the tests =", 1)[-1]
 
-    assert [words for words in told if words not in summary] == []
+    assert re.search(".*".join(map(re.escape, told)), summary, re.DOTALL), summary
     assert "crashed while running" in done.stdout
     assert done.returncode != 0
